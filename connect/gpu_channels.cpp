@@ -12,7 +12,7 @@ namespace {
 
 using topo::PathType;
 
-std::string counted(std::size_t count, const char* what) {
+std::string counted(int count, const char* what) {
   return loom::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
@@ -61,38 +61,45 @@ void take_channels(GpuChannels& channels) {
   }
 }
 
+using Hosts = std::span<const GpuHost* const>;
+
 /// Of all hosts together: no more than the slowest may have.
-ChannelTotal total_of(std::span<const GpuHost> hosts, ChannelTotal GpuHost::*kind, const Agreed& agreed) {
-  ChannelTotal total = hosts.front().*kind;
-  for (const GpuHost& host : hosts) total.bound_gbps = std::min(total.bound_gbps, (host.*kind).bound_gbps);
+ChannelTotal total_of(Hosts hosts, ChannelTotal GpuHost::*kind, const Agreed& agreed) {
+  ChannelTotal total = hosts.front()->*kind;
+  for (const GpuHost* const host : hosts)
+    total.bound_gbps = std::min(total.bound_gbps, (host->*kind).bound_gbps);
   if (hosts.size() > 1) total.gbps = agreed.total_gbps();
   return total;
 }
 
-std::string joined_by(std::span<const GpuHost> hosts) {
+std::string joined_by(Hosts hosts) {
   PathType worst = PathType::kLoc;
   bool switches = true;
-  for (const GpuHost& host : hosts) {
-    const PathType type = host.summary.family(Family::kRing).type_intra;
+  for (const GpuHost* const host : hosts) {
+    const PathType type = host->summary.family(Family::kRing).type_intra;
     worst = std::max(worst, type);
-    switches = switches && (host.has_switch || type == PathType::kLoc);
+    switches = switches && (host->has_switch || type == PathType::kLoc);
   }
   return joined_by(worst, switches);
 }
 
-std::string summary_of(const GpuChannels& channels, const std::string& joined) {
-  std::string text = channels.ranks == channels.gpus
-                         ? ""
-                         : counted(static_cast<std::size_t>(channels.ranks), "rank") + " on ";
-  text += counted(static_cast<std::size_t>(channels.gpus), "GPU");
-  if (const int hosts = channels.hosts; hosts > 1) text += loom::format(" on {} hosts", hosts);
+/// How many there are of what.
+struct Counts {
+  int ranks = 0, gpus = 0, hosts = 1, rings = 1, trees = 1;
+};
+
+std::string summary_text(const Counts& counts, const std::string& joined, const ChannelTotal& ring = {},
+                         const ChannelTotal& tree = {}) {
+  std::string text = counts.ranks == counts.gpus ? "" : counted(counts.ranks, "rank") + " on ";
+  text += counted(counts.gpus, "GPU");
+  if (counts.hosts > 1) text += " on " + counted(counts.hosts, "host");
   text += joined;
-  const auto add = [&](std::size_t count, const char* what, const ChannelTotal& total) {
+  const auto add = [&](int count, const char* what, const ChannelTotal& total) {
     text += "; " + counted(count, what);
     if (total.gbps > 0) text += loom::format(", {:.5g} of at most {:.5g} GB/s", total.gbps, total.bound_gbps);
   };
-  add(channels.rings.size(), "ring", channels.ring);
-  add(channels.trees.size(), "tree", channels.tree);
+  add(counts.rings, "ring", ring);
+  add(counts.trees, "tree", tree);
   return text;
 }
 
@@ -127,7 +134,7 @@ GpuChannels gpu_channels_in_order(int ranks, int gpus, const std::string& why) {
   const std::vector<std::vector<int>> nodes = {numbers_up_to(ranks)};
   channels.job = job_of(nodes, std::span(&summary, 1), {1, 1});
   take_channels(channels);
-  channels.summary = summary_of(channels, ", ranks in order");
+  channels.summary = summary_text({.ranks = ranks, .gpus = gpus}, ", ranks in order");
   channels.notes = {why};
   return channels;
 }
@@ -156,11 +163,21 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
   }
   channels.job = job_of(nodes, summaries, {1, max_channels});
   take_channels(channels);
-  channels.ring = total_of(hosts, &GpuHost::ring, channels.job.agreed(Family::kRing));
-  channels.tree = total_of(hosts, &GpuHost::tree, channels.job.agreed(Family::kTree));
+  std::vector<const GpuHost*> all;
+  for (const GpuHost& host : hosts) all.push_back(&host);
+  channels.ring = total_of(all, &GpuHost::ring, channels.job.agreed(Family::kRing));
+  channels.tree = total_of(all, &GpuHost::tree, channels.job.agreed(Family::kTree));
   if (hosts.size() == 1) channels.exchange_gbps = hosts.front().exchange_gbps;
-  channels.summary = summary_of(channels, joined_by(hosts));
+  channels.summary = summary_of(channels.job, all);
   return channels;
+}
+
+std::string summary_of(const Job& job, std::span<const GpuHost* const> hosts) {
+  const Agreed &rings = job.agreed(Family::kRing), &trees = job.agreed(Family::kTree);
+  Counts counts{.ranks = job.ranks(), .hosts = job.nodes(), .rings = rings.channels, .trees = trees.channels};
+  for (const GpuHost* const host : hosts) counts.gpus += host->gpus;
+  return summary_text(counts, joined_by(hosts), total_of(hosts, &GpuHost::ring, rings),
+                      total_of(hosts, &GpuHost::tree, trees));
 }
 
 GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRequest& request,

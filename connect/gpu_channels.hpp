@@ -49,6 +49,8 @@ struct GpuChannels {
 /// them. As many channels as suit the hosts together, `max_channels` at the most, each as fast as on the
 /// slowest. Where one host has none: one ring and one tree in order of rank.
 GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> hosts, int max_channels);
+/// The same in a line, without what each rank does. hosts[n] is of node n of `job`, and has channels.
+std::string summary_of(const Job& job, std::span<const GpuHost* const> hosts);
 /// Of one host alone. The ranks of `machine` are 0, 1, 2, ... Otherwise as plan_gpu_host().
 GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRequest& request = {},
                          const GraphFile* graph = nullptr);

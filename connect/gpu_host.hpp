@@ -17,6 +17,7 @@ namespace loom::connect {
 struct GpuChannelRequest {
   int max_channels = 16;
   double most_gbps = 12;
+  int cross_nic = 2;  ///< between hosts: see search::Request
 };
 
 /// A file of channels in NCCL's graph XML, in place of a search.

@@ -64,6 +64,7 @@ connect::GpuChannelRequest gpu_request(const ChannelOptions& channels, const CLI
                              ? channels.max_channels
                              : std::max(request.max_channels, channels.min_channels);
   if (command.count("--channel-gbps") > 0) request.most_gbps = channels.most_gbps;
+  request.cross_nic = channels.cross_nic;
   return request;
 }
 
@@ -191,13 +192,14 @@ void add_connect_command(CLI::App& loom, int& exit_code) {
   CLI::App* command =
       loom.add_subcommand("connect", "The channels of a job of many nodes, and what collectives would take");
   command->footer(
-      "With --nodes 1, of a host with GPUs, rings and trees are those that the plugin's kernels run there, "
-      "at "
-      "most 16 of up to 12 GB/s by the rules of loom unless options say other, and --simulate predicts what "
-      "they choose by. All else is offline: the plugin does not run it.\n"
+      "With --nodes 1 or --model loom, of hosts with GPUs, rings and trees are those that the plugin's "
+      "kernels "
+      "run there, at most 16 of up to 12 GB/s by the rules of loom unless options say other; of one host "
+      "--simulate predicts what they choose by. All else is offline: the plugin does not run it.\n"
       "Examples:\n"
       "  loom connect dgx.xml --nodes 1 --simulate 16M              what do the GPUs of one host run?\n"
       "  loom connect dgx.xml --nodes 4 --rank 6                    rank 6's rings and trees\n"
+      "  loom connect dgx.xml --nodes 4 --model loom                those that the plugin's kernels run\n"
       "  loom connect dgx.xml --nodes 512 --simulate 1K,16M,1G      how long would an all-reduce take?\n"
       "  loom connect dgx.xml --nodes 3 --mix old.xml:2 --placement random:1 --all --json\n"
       "  loom connect dgx.xml --nodes 6 --draw job.svg              its rings and trees as a picture");

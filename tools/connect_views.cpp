@@ -58,17 +58,21 @@ nlohmann::json optional_rank(int rank) {
 }
 /// What of all this the plugin does.
 std::string offline_text(const OfflineJob& offline) {
-  if (!offline.on_gpus)
-    return "offline: not run by the plugin. Its kernels run rings and trees between the GPUs of one host "
-           "(--nodes 1); between hosts it wires by the first ring of each\n";
+  if (!offline.has_gpu_channels())
+    return "offline: not run by the plugin. Its kernels run rings and trees between GPUs by the rules of "
+           "loom "
+           "(--nodes 1, --model loom); buffers of the host go by the first ring of each host\n";
   const GpuChannelRequest usual;
   if (offline.is_offline)
     return loom::format(
         "offline: not run by the plugin, which asks for at most {} channels of up to {:g} GB/s, by the "
         "rules of loom\n",
         usual.max_channels, usual.most_gbps);
-  return loom::format("run by the plugin's kernels: {}; offline: multicast, and what goes through ports\n",
-                      offline.on_gpus->channels()->summary);
+  const bool between_hosts = offline.job.nodes() > 1;
+  return loom::format("run by the plugin's kernels{}: {}; offline: multicast, and {}\n",
+                      between_hosts ? " where a rule of coll_loom_tune names them" : "",
+                      offline.gpu_summary(),
+                      between_hosts ? "which port a channel uses" : "what goes through ports");
 }
 
 }  // namespace

@@ -90,6 +90,7 @@ struct Part {
   connect::NodeSummary summary;
   connect::Machine machine;
   std::string name;
+  std::optional<connect::GpuHost> gpu_host = {};  ///< whose rings and trees these are, between hosts
 };
 
 /// A machine that has nobody to talk to.
@@ -104,16 +105,49 @@ topo::Model model_of(const JobRequest& request) {
 bool asks_as_the_plugin(const JobRequest& request) {
   const connect::GpuChannelRequest usual;
   return request.gpus.max_channels == usual.max_channels && request.gpus.most_gbps == usual.most_gbps &&
-         request.channels.min_channels <= 1 && model_of(request) == topo::Model::kLoom;
+         request.gpus.cross_nic == usual.cross_nic && request.channels.min_channels <= 1 &&
+         model_of(request) == topo::Model::kLoom;
 }
 
-/// One host alone with GPUs: rings and trees that its kernels run, and the families that they do not. Nothing
-/// where it runs no kernels, as for ranks that share a GPU.
-std::optional<Part> part_on_gpus(const MachineFile& file, const topo::System& whole,
-                                 const JobRequest& request, OfflineJob& offline) {
+topo::MachineOfRanks ranks_on_gpus(const MachineFile& file, const topo::System& whole) {
   const int gpus = static_cast<int>(whole.gpus().size());
   if (file.ranks > gpus) refuse_ranks(file_name(file.path), gpus, file.ranks);
-  topo::MachineOfRanks machine = machine_of_ranks(whole, file.ranks == 0 ? gpus : file.ranks);
+  return machine_of_ranks(whole, file.ranks == 0 ? gpus : file.ranks);
+}
+
+/// A host with GPUs: rings and trees that its kernels run, and, if it has any (`searched`), the families that
+/// they do not.
+Part part_of_host(const MachineFile& file, topo::MachineOfRanks machine, const connect::NodeSummary& run,
+                  bool searched, const JobRequest& request, OfflineJob& offline) {
+  Part part;
+  part.summary = run;
+  const std::vector<connect::NodePlan> plans =
+      searched ? connect::plan_nodes(machine.system, request.plans) : std::vector<connect::NodePlan>{};
+  if (plans.size() == 1) {
+    const connect::NodeSummary others =
+        connect::summarize(machine.system, plans.front().ranks, plans.front().plans);
+    for (const connect::Family family :
+         {connect::Family::kNvls, connect::Family::kCollnetChain, connect::Family::kCollnetDirect})
+      part.summary.families[static_cast<std::size_t>(family)] = others.family(family);
+  }
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    part.positions.push_back(static_cast<std::size_t>(rank));
+    part.machine.ranks.push_back(rank);
+  }
+  part.name = file_name(file.path);
+  topo::PathRules rules;
+  rules.network_inside_host = false;
+  rules.nvb = rules.pxn = false;
+  offline.systems.push_back(std::make_unique<topo::System>(std::move(machine.system)));
+  offline.paths.push_back(std::make_unique<topo::Paths>(*offline.systems.back(), rules));
+  part.machine.paths = offline.paths.back().get();
+  return part;
+}
+
+/// One host alone. Nothing where it runs no kernels, as for ranks that share a GPU.
+std::optional<Part> part_on_gpus(const MachineFile& file, const topo::System& whole,
+                                 const JobRequest& request, OfflineJob& offline) {
+  topo::MachineOfRanks machine = ranks_on_gpus(file, whole);
   offline.is_offline = !asks_as_the_plugin(request);
   const std::uint64_t room =
       offline.is_offline ? std::numeric_limits<std::uint64_t>::max() : std::uint64_t{LOOM_STAGING_BYTES};
@@ -124,33 +158,39 @@ std::optional<Part> part_on_gpus(const MachineFile& file, const topo::System& wh
     offline.is_offline = true;
     return {};
   }
-  const connect::GpuChannels& channels = *found;
-  offline.notes.insert(offline.notes.end(), channels.notes.begin(), channels.notes.end());
-  Part part;
-  part.summary = channels.job.summary(0);
-  if (!channels.plans.empty()) {
-    const connect::NodePlan all = connect::plan_nodes(machine.system, request.plans).front();
-    const connect::NodeSummary others = connect::summarize(machine.system, all.ranks, all.plans);
-    for (const connect::Family family :
-         {connect::Family::kNvls, connect::Family::kCollnetChain, connect::Family::kCollnetDirect})
-      part.summary.families[static_cast<std::size_t>(family)] = others.family(family);
+  offline.notes.insert(offline.notes.end(), found->notes.begin(), found->notes.end());
+  return part_of_host(file, std::move(machine), found->job.summary(0), !found->plans.empty(), request,
+                      offline);
+}
+
+/// One of several hosts. Nothing where it has no channels between hosts.
+std::optional<Part> part_of_gpu_host(const MachineFile& file, const topo::System& whole,
+                                     const JobRequest& request, OfflineJob& offline) {
+  topo::MachineOfRanks machine = ranks_on_gpus(file, whole);
+  connect::GpuHostPlan planned = connect::plan_gpu_host(machine, request.gpus, true);
+  offline.notes.insert(offline.notes.end(), planned.notes.begin(), planned.notes.end());
+  if (!planned.host.why_not.empty()) {
+    offline.notes.push_back(loom::format("{}: the plugin's kernels go in order of rank: {}",
+                                         file_name(file.path), planned.host.why_not));
+    return {};
   }
-  for (int rank = 0; rank < channels.ranks; ++rank) {
-    part.positions.push_back(static_cast<std::size_t>(rank));
-    part.machine.ranks.push_back(rank);
-  }
-  part.name = file_name(file.path);
-  topo::PathRules rules;
-  rules.network_inside_host = false;
-  rules.nvb = false;
-  offline.systems.push_back(std::make_unique<topo::System>(std::move(machine.system)));
-  offline.paths.push_back(std::make_unique<topo::Paths>(*offline.systems.back(), rules));
-  part.machine.paths = offline.paths.back().get();
+  Part part = part_of_host(file, std::move(machine), planned.host.summary, true, request, offline);
+  part.gpu_host = std::move(planned.host);
   return part;
 }
 
+/// The plugin's kernels run such a job's channels between hosts.
+bool is_between_gpus(const JobRequest& request, const std::map<std::string, topo::System>& systems) {
+  return !is_alone(request) && model_of(request) == topo::Model::kLoom &&
+         std::ranges::all_of(systems, [](const auto& system) {
+           return system.second.hosts().size() == 1 && has_gpus(system.second);
+         });
+}
+
 std::vector<Part> parts_of(const MachineFile& file, const topo::System& whole, const JobRequest& request,
-                           OfflineJob& offline) {
+                           bool between_gpus, OfflineJob& offline) {
+  if (between_gpus)
+    if (auto part = part_of_gpu_host(file, whole, request, offline)) return {*std::move(part)};
   if (is_alone(request) && whole.hosts().size() == 1 && has_gpus(whole))
     if (auto part = part_on_gpus(file, whole, request, offline)) return {*std::move(part)};
   const topo::System system = with_ranks(whole, file.ranks, file_name(file.path));
@@ -200,6 +240,7 @@ struct Machines {
 Machines plan_machines(const JobRequest& request, const std::map<std::string, topo::System>& systems,
                        OfflineJob& offline) {
   Machines machines;
+  const bool between_gpus = is_between_gpus(request, systems);
   for (std::size_t m = 0; m < request.machines.size(); ++m) {
     const MachineFile& mine = request.machines[m];
     const auto same = std::find_if(
@@ -207,7 +248,8 @@ Machines plan_machines(const JobRequest& request, const std::map<std::string, to
         [&](const MachineFile& other) { return other.path == mine.path && other.ranks == mine.ranks; });
     const auto first = static_cast<std::size_t>(same - request.machines.begin());
     machines.kind_of.push_back(first < m ? machines.kind_of[first] : machines.kinds.size());
-    if (first == m) machines.kinds.push_back(parts_of(mine, systems.at(mine.path), request, offline));
+    if (first == m)
+      machines.kinds.push_back(parts_of(mine, systems.at(mine.path), request, between_gpus, offline));
   }
   return machines;
 }
@@ -301,8 +343,23 @@ device::Collective collective_of(connect::Collective collective) {
 
 }  // namespace
 
+std::string OfflineJob::gpu_summary() const {
+  if (on_gpus) return on_gpus->channels()->summary;
+  std::vector<const connect::GpuHost*> hosts;
+  for (int node = 0; node < job.nodes(); ++node)
+    hosts.push_back(&gpu_hosts[static_cast<std::size_t>(job.kind_of(node))]);
+  return connect::summary_of(job, hosts);
+}
+
 std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request) {
+  if (!offline.gpu_hosts.empty()) {  // kernels go by one protocol between hosts, and by no rails
+    connect::SimulationRequest by_kernels = request;
+    by_kernels.protocol = "Simple";
+    std::vector<connect::Prediction> all = connect::simulate(offline.job, offline.machines, by_kernels);
+    std::erase_if(all, [](const connect::Prediction& one) { return one.algorithm == "rails"; });
+    return all;
+  }
   if (!offline.on_gpus) return connect::simulate(offline.job, offline.machines, request);
   using device::cuda::KernelLinkage;
   const auto by = [&](KernelLinkage linkage) {
@@ -351,7 +408,8 @@ OfflineJob build_job(const JobRequest& asked) {
   if (machine_count > kMostRanks) refuse_size();
   request.plans.nodes = static_cast<int>(machine_count);
   const std::map<std::string, topo::System> systems = read_files(request, offline.notes);
-  request.plans.max_channels = best_limit(request, systems);
+  const bool between_gpus = is_between_gpus(request, systems);
+  if (!between_gpus) request.plans.max_channels = best_limit(request, systems);
   const auto [kinds_of_machine, kind_of_machine] = plan_machines(request, systems, offline);
   std::vector<int> sizes;
   std::vector<const std::vector<Part>*> machines;
@@ -368,8 +426,9 @@ OfflineJob build_job(const JobRequest& asked) {
     }
   }
   const connect::ChannelLimits limits =
-      offline.on_gpus ? connect::ChannelLimits{request.channels.min_channels, request.gpus.max_channels}
-                      : request.channels;
+      offline.on_gpus || between_gpus
+          ? connect::ChannelLimits{request.channels.min_channels, request.gpus.max_channels}
+          : request.channels;
   const std::vector<std::vector<int>> on_machine = placed(sizes, request.placement);
   std::vector<std::vector<int>> nodes;
   std::vector<const Part*> parts;
@@ -393,10 +452,13 @@ OfflineJob build_job(const JobRequest& asked) {
       kinds.push_back(part->summary);
       offline.machines.push_back(part->machine);
       offline.kind_names.push_back(part->name);
+      if (part->gpu_host) offline.gpu_hosts.push_back(*part->gpu_host);
     }
     kind_of_node.push_back(kind->second);
   }
   offline.job = connect::Job(std::move(placement), std::move(kinds), std::move(kind_of_node), limits);
+  if (offline.gpu_hosts.size() != offline.machines.size()) offline.gpu_hosts.clear();
+  if (!offline.gpu_hosts.empty()) offline.is_offline = !asks_as_the_plugin(request);
   offline.exchange = exchange(offline.job, limits);
   return offline;
 }

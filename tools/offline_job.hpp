@@ -26,7 +26,7 @@ struct JobRequest {
   std::string placement = "block";  ///< or "round-robin", "random:SEED"
   connect::PlanRequest plans;       ///< its number of nodes is that of the machines
   connect::ChannelLimits channels;
-  connect::GpuChannelRequest gpus;  ///< of one host alone with GPUs, where its limits take the place of these
+  connect::GpuChannelRequest gpus;   ///< of hosts with GPUs by the plugin's model, where its limits count
   std::optional<topo::Model> model;  ///< not set: of one machine alone the plugin's, else kNccl
 };
 
@@ -44,11 +44,17 @@ struct OfflineJob {
   ExchangeSize exchange;
   /// Of one host alone with GPUs: rings and trees are those of its channels.
   std::optional<GpuPlan> on_gpus;
+  /// Of several hosts with GPUs, by kind of node: rings and trees are those that their kernels run between
+  /// them.
+  std::vector<connect::GpuHost> gpu_hosts;
   bool is_offline = true;          ///< its rings and trees are not what the plugin's kernels run
   std::vector<std::string> notes;  ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
   std::vector<std::unique_ptr<topo::Paths>> paths;
 
+  bool has_gpu_channels() const { return on_gpus.has_value() || !gpu_hosts.empty(); }
+  /// As coll_loom_verbose 1 says which channels they are; where has_gpu_channels().
+  std::string gpu_summary() const;
   /// Whether the plugin's kernels run such channels.
   bool is_run(connect::Family family) const {
     return !is_offline && (family == connect::Family::kRing || family == connect::Family::kTree);

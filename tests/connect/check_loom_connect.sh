@@ -127,6 +127,12 @@ contains "$("$loom" connect "$machine" --nodes 1 --max-channels 4)" 'offline: no
 contains "$("$loom" connect "$machine" --nodes 1 --min-channels 20)" 'ring: 20 channels'
 contains "$("$loom" connect "$machine" --nodes 2)" 'offline: not run by the plugin. Its kernels'
 
+# several hosts with GPUs by the rules of loom
+out=$("$loom" connect "$machine" --nodes 2 --model loom --simulate 1G)
+contains "$out" "run by the plugin's kernels where a rule of coll_loom_tune names them: 16 GPUs on 2 hosts, NVSwitch; 16 rings, 384 of"
+! grep -Eq '^(ring|tree): .*offline' <<<"$out" || fail "two hosts: what the plugin runs is offline: $out"
+contains "$("$loom" connect "$machine" --nodes 2 --model loom --channel-gbps 6)" 'offline: not run by the plugin, which asks for at most 16 channels'
+
 # stdin, also mixed with itself; fractions of units; one of a thing; FILE behind lists; null is what a job has not
 contains "$("$loom" connect - --nodes 2 --mix -:1 <"$machine")" '3 x stdin (8 ranks)'
 contains "$("$loom" connect --simulate 1.5G,0.5k --mix "$data/dgx1v.xml:1" --ranks-per-node 8,2 "$machine")" '1610612736'

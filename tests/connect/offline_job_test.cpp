@@ -149,6 +149,55 @@ TEST(OneHost, HasMulticastOffline) {
       EXPECT_THAT(prediction.algorithm, ::testing::AnyOf("exchange", "ring", "tree", "zero_copy"));
 }
 
+/// Hosts of one file and of several, as the ranks of the plugin join them.
+TEST(GpuHostsOfFiles, HaveTheChannelsThatThePluginRuns) {
+  for (const std::string placement : {"block", "round-robin", "random:5"}) {
+    JobRequest request;
+    request.machines = {{LOOM_TEST_DATA "/dgxh100.xml", 2, 3}, {LOOM_TEST_DATA "/dgxa100.xml", 1}};
+    request.placement = placement;
+    request.model = topo::Model::kLoom;
+    const OfflineJob offline = build_job(request);
+    expect_sound(offline.job);
+    EXPECT_FALSE(offline.is_offline);
+    EXPECT_FALSE(offline.is_run(Family::kNvls));
+    std::vector<GpuHost> told;
+    for (int node = 0; node < 3; ++node) {
+      const bool h100 = offline.job.placement().ranks_on(node) == 3;
+      const topo::System system = topo::read_system(request.machines[h100 ? 0 : 1].path).system;
+      told.push_back(plan_gpu_host(machine_of_ranks(system, h100 ? 3 : 8), {}, true).host);
+    }
+    const GpuChannels found = gpu_channels(offline.job.placement(), told, GpuChannelRequest{}.max_channels);
+    EXPECT_EQ(offline.gpu_summary(), found.summary);
+    ASSERT_EQ(offline.job.agreed(Family::kRing).channels, static_cast<int>(found.rings.size()));
+    ASSERT_EQ(offline.job.agreed(Family::kTree).channels, static_cast<int>(found.trees.size()));
+    for (std::size_t c = 0; c < found.rings.size(); ++c)
+      EXPECT_EQ(ring_order(offline.job, static_cast<int>(c), found.rings[c].order.front()),
+                found.rings[c].order);
+    for (std::size_t c = 0; c < found.trees.size(); ++c)
+      for (int rank = 0; rank < found.ranks; ++rank)
+        for (std::size_t t = 0; t < 2; ++t)
+          EXPECT_EQ(tree_of(offline.job, static_cast<int>(c), rank).trees[t].parent,
+                    found.trees[c].trees[t][static_cast<std::size_t>(rank)].parent);
+    for (const Prediction& prediction : predictions_of(offline, {.bytes = 1e6}))
+      EXPECT_EQ(prediction.protocol, "Simple");
+  }
+}
+
+TEST(GpuHostsOfFiles, AreOfflineWhereTheJobIsNotThePlugins) {
+  JobRequest request;
+  request.machines = {{LOOM_TEST_DATA "/dgxh100.xml", 2}};
+  request.model = topo::Model::kLoom;
+  EXPECT_FALSE(build_job(request).is_offline);
+  JobRequest few = request, nccl = request, one_port = request;
+  few.gpus.max_channels = 3;
+  EXPECT_TRUE(build_job(few).is_offline);
+  EXPECT_EQ(build_job(few).job.agreed(Family::kRing).channels, 3);
+  nccl.model = topo::Model::kNccl;
+  EXPECT_TRUE(build_job(nccl).is_offline);
+  one_port.gpus.cross_nic = 0;
+  EXPECT_TRUE(build_job(one_port).is_offline);
+}
+
 /// By the costs that kernels choose by, not by those of a job of several hosts.
 TEST(OneHost, TakesTheTimeThatThePluginPredicts) {
   for (const char* name : {"dgx1v.xml", "dgxa100.xml", "dgxh100.xml", "pcie-2socket.xml"}) {
