@@ -131,25 +131,35 @@ void check(const Options& options, const search::PathTables& tables, const Searc
     loom::print("checked: no link carries more than it can\n");
 }
 
-/// The rings and trees of one host as the plugin's kernels run them, and what it asks otherwise.
-std::string plugin_text(const topo::System& system) {
+/// The channels of one host, or of two such hosts, in a line.
+std::string channels_of(const topo::MachineOfRanks& machine, bool between_hosts) {
+  if (!between_hosts) return connect::gpu_channels(machine).summary;
+  const connect::GpuChannelRequest usual;
+  const connect::GpuHost host = connect::plan_gpu_host(machine, usual, true).host;
+  std::vector<std::int32_t> leaders(2 * static_cast<std::size_t>(host.summary.ranks), 0);
+  std::fill(leaders.begin() + host.summary.ranks, leaders.end(), host.summary.ranks);
+  return connect::gpu_channels(connect::Placement(leaders), std::vector{host, host}, usual.max_channels)
+      .summary;
+}
+
+/// The rings and trees of a host as the plugin's kernels run them, and what it asks otherwise.
+std::string plugin_text(const topo::System& system, bool between_hosts) {
   const topo::System as_it_sees =
       topo::build_system(topo::source_nodes(system), {system.hosts().begin(), system.hosts().end()},
                          topo::Model::kLoom)
           .system;
-  const connect::GpuChannels channels =
-      connect::gpu_channels(machine_of_ranks(as_it_sees, static_cast<int>(system.gpus().size())));
+  const topo::MachineOfRanks machine = machine_of_ranks(as_it_sees, static_cast<int>(system.gpus().size()));
   const connect::GpuChannelRequest usual;
   return loom::format(
-      "the plugin's kernels run: {}\n  (at most {} channels of up to {:g} GB/s, by --model loom, and none "
-      "over "
-      "NVLinks through another GPU)\n",
-      channels.summary, usual.max_channels, usual.most_gbps);
+      "the plugin's kernels run{}: {}\n  (at most {} channels of up to {:g} GB/s, by --model loom, and none "
+      "through another GPU)\n",
+      between_hosts ? " between two such hosts" : "", channels_of(machine, between_hosts), usual.max_channels,
+      usual.most_gbps);
 }
 
-/// Whether rings or trees inside one host were searched for.
+/// Whether rings or trees of one host, or of several such hosts, were searched for.
 bool is_for_the_plugin(const Options& options, const topo::System& system) {
-  return options.graph_file.empty() && options.channels.nodes <= 1 && system.hosts().size() == 1 &&
+  return options.graph_file.empty() && system.hosts().size() == 1 &&
          (options.pattern == "all" || options.pattern == "ring" || options.pattern == "tree");
 }
 
@@ -182,7 +192,7 @@ void search_machine(Options& options, const CLI::App& command) {
         all.push_back(std::move(part));
   }
   if (options.explain && !options.json && is_for_the_plugin(options, system))
-    loom::print("{}", plugin_text(system));
+    loom::print("{}", plugin_text(system, options.channels.nodes > 1));
   if (plans.empty()) *options.exit_code = kFound;
   if (plans.empty() && options.channels.nodes > 1 && system.of_kind(topo::NodeKind::kNet).empty())
     loom::print(stderr, "note: loom connect assumes a port of {:g} GB/s on such a machine\n",
