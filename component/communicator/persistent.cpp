@@ -162,7 +162,12 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
     if (!is_linked()) return nullptr;
     const std::optional<device::cuda::Owner> owner = device_calls_.owner_for_lane(call);
     if (!owner) return nullptr;
-    if (links_.gpu_state == LinkState::kNotMade) finish_requests();
+    const auto has_ended = [&] {
+      engine_.progress();
+      return requests_.empty();
+    };
+    if (links_.gpu_state == LinkState::kNotMade && !device_calls_.comes_to_rest(*owner, has_ended))
+      return nullptr;
     if (broken_) throw *broken_;
     if (!device_calls_.make_ready_for_lane(call, *owner)) return nullptr;
     lane = take_lane(LaneForm::for_gpus());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -53,8 +54,13 @@ class DeviceCalls {
   /// Whose this rank's buffers are, if all ranks have theirs on their GPUs, and the call may stay there; else
   /// nothing, on all ranks. Throws as Execution::perform().
   std::optional<device::cuda::Owner> owner_for_lane(const device::Call& call);
-  /// Makes the links and the kernel, if there are none. While no call of the communicator is under way,
-  /// unless there are links. False, on all ranks: there are none to be had, or staging has been faster.
+  /// To be asked before links are made: whether no call is under way on any rank, which would not know of
+  /// them, and no work in the program's default stream, for which making them may wait. False, on all ranks:
+  /// that takes long; maybe such work waits for the host, which is here. has_ended: whether all calls of this
+  /// rank have; moves them.
+  bool comes_to_rest(const device::cuda::Owner& owner, const std::function<bool()>& has_ended);
+  /// Makes the links and the kernel, if there are none. False, on all ranks: there are none to be had, or
+  /// staging has been faster.
   bool make_ready_for_lane(const device::Call& call, const device::cuda::Owner& owner);
   void explain_lane(const device::Call& call) { explain(Algorithm::kZeroCopy, call, false); }
 

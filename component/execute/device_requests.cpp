@@ -194,6 +194,30 @@ std::optional<Owner> DeviceCalls::owner_for_lane(const device::Call& call) {
   return all ? owner : std::nullopt;
 }
 
+/// One rank that gives up is enough: calls of others may wait for its program, too.
+bool DeviceCalls::comes_to_rest(const Owner& owner, const std::function<bool()>& has_ended) {
+  constexpr std::chrono::seconds kPatience{1};
+  enum Rest : std::uint64_t { kRests, kNotYet, kGivesUp };
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  std::unique_ptr<ProgramMark> mark;
+  const auto look = [&] {
+    try {
+      if (!mark) mark = std::make_unique<ProgramMark>(member_.process.staging()->driver(), owner);
+      if (mark->has_passed()) return has_ended() ? kRests : kNotYet;
+      if (std::chrono::steady_clock::now() < until) return kNotYet;
+      maker_.say(kStagedCalls, "The program has work on its GPU that goes on while a request is made.");
+    } catch (const std::exception& error) {
+      maker_.say(kStagedCalls, error.what());
+    }
+    return kGivesUp;
+  };
+  for (;;) {
+    const std::uint64_t all = execution_.largest(look());
+    if (all != kNotYet) return all == kRests;
+    std::this_thread::yield();
+  }
+}
+
 bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& owner) {
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;

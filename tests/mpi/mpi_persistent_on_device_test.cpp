@@ -221,6 +221,38 @@ void go_on_beside_the_program(MPI_Comm comm) {
   });
 }
 
+/// Before there are links between GPUs a request is made while a call is under way, behind work of rank 0
+/// that waits for its host, and while another request has been started there alone.
+void make_beside_the_program() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  std::vector<int> host_in(kCount, 1), host_out(kCount);
+  MPI_Request on_host, call, request;
+  INIT(Allreduce)
+  (host_in.data(), host_out.data(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &on_host);
+  Ints in(kCount, mine), of_call(kCount, nothing), out(kCount, nothing);
+  {
+    std::optional<Waiting> earlier;
+    if (rank == 0) {
+      earlier.emplace();
+      MPI_Start(&on_host);
+    }
+    MPI_Iallreduce(in.at(), of_call.at(), kCount, MPI_INT, MPI_SUM, comm, &call);
+    INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+  }
+  if (rank != 0) MPI_Start(&on_host);
+  wait_for(call);
+  of_call.is([](int i) { return sum(i); }, "a call beside the making of a request is wrong");
+  wait_for(on_host);
+  require(host_out.back() == ranks, "a request that was started beside the making of another is wrong");
+  MPI_Request_free(&on_host);
+  run(
+      request, [&] { out.fill(nothing); },
+      [&] { out.is([](int i) { return sum(i); }, "a request that was made beside the program is wrong"); });
+  allreduce(1, comm);
+  MPI_Comm_free(&comm);
+}
+
 /// Requests that cannot stay on the device on one rank are right on all; and later ones stay.
 void step_back_together(MPI_Comm comm) {
   allreduce(0, comm, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
@@ -304,6 +336,7 @@ int main(int argc, char** argv) {
   every_collective(comm);
   start_in_any_order(comm);
   go_on_beside_the_program(comm);
+  make_beside_the_program();
   step_back_together(comm);
   make_many(comm);
   renew_buffers(comm);
