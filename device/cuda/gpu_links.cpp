@@ -195,7 +195,15 @@ bool GpuLinks::any_flags(Body&& body) const {
 
 void GpuLinks::abandon() noexcept {
   flags_in(segment_).abandoned.publish(1);
+  std::chrono::steady_clock::rep never = 0;
+  abandoned_at_.compare_exchange_strong(never, std::chrono::steady_clock::now().time_since_epoch().count());
   if (carrier_) carrier_->abandon();
+}
+
+std::chrono::steady_clock::time_point GpuLinks::peers_work_until() const noexcept {
+  constexpr std::chrono::seconds kPatience{2};
+  using Clock = std::chrono::steady_clock;
+  return Clock::time_point(Clock::duration(abandoned_at_.load())) + kPatience;
 }
 
 void GpuLinks::check_peers() const {

@@ -3,6 +3,7 @@
 // hosts lies in host memory, and is carried by whom the caller says.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -87,6 +88,9 @@ class GpuLinks {
 
   /// Peers find out when they wait.
   void abandon() noexcept;
+  /// From the first time on, and then until this, peers' kernels may still be at work in this rank's buffers:
+  /// none starts later, and one that takes longer has died with its rank.
+  std::chrono::steady_clock::time_point peers_work_until() const noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;
   /// Of links that lead to other hosts; see Carrier.
@@ -151,6 +155,7 @@ class GpuLinks {
   std::optional<ZeroCopyLinks> zero_copy_;
   std::optional<KernelLinks> kernels_;
   int self_ = -1;
+  std::atomic<std::chrono::steady_clock::rep> abandoned_at_ = 0;
   std::uint64_t calls_ = 0;  ///< that this rank has enqueued
   bool told_ = false;        ///< others may have the memory mapped
 };

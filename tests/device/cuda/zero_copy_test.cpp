@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -442,6 +444,36 @@ TEST_F(ZeroCopy, FailsWithTheDriversErrorAndTellsTheOthers) {
   gpus.fail("cuEventQuery", 0);
   world.links(0).abandon();
   EXPECT_THROW(go_on(other), Error);
+}
+
+TEST_F(ZeroCopy, WaitsOnceForTheKernelsOfADeadRank) {
+  const Gpus& gpus = gpus_;
+  World world(gpus, 2);
+  GpuLinks& links = world.links(0);
+  constexpr std::size_t kLanes = 4;
+  const Buffer buffer(gpus, world.gpu(), Ints(1000, 1));
+  const Call call{.collective = Collective::kAllreduce,
+                  .in = buffer.at(),
+                  .out = buffer.at(),
+                  .count = 1000,
+                  .type = Type::kInt32};
+  const ProgramMark mark(gpus.driver(), gpus.owner());
+  std::array<std::array<ZeroCopyBoard, 2>, kLanes> boards;
+  std::vector<std::unique_ptr<ZeroCopyLinks>> lanes;
+  std::vector<std::unique_ptr<ZeroCopyExecutor>> executors;
+  for (auto& [own, other] : boards) {
+    lanes.push_back(std::make_unique<ZeroCopyLinks>(links.stream_of_lanes(), links.launch_words(),
+                                                    std::span<std::byte* const>(), 0,
+                                                    std::vector<ZeroCopyBoard*>{&own, &other}, 0));
+    executors.push_back(std::make_unique<ZeroCopyExecutor>(links, *lanes.back(), call, &mark));
+    while (own.ready.value() == 0) executors.back()->advance();
+    other.ready.publish(1);  // and it dies
+  }
+  const auto began = std::chrono::steady_clock::now();
+  executors.clear();
+  const auto took = std::chrono::steady_clock::now() - began;
+  EXPECT_GT(took, std::chrono::seconds(1));
+  EXPECT_LT(took, std::chrono::seconds(4));
 }
 
 TEST_F(ZeroCopy, KnowsWhatAGpuCannotReduce) {
