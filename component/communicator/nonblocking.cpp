@@ -119,6 +119,7 @@ void Communicator::finish_requests_before_call() {
   try {
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
+    if (device_calls_.wants_close()) device_calls_.close_unused();
   } catch (...) {
     fail_call();
   }
@@ -139,7 +140,7 @@ State Communicator::advance(Request& request) {
   if (!request.on_device) return execution_.advance(request.operation);
   const State state = device_calls_.advance(*request.on_device, request.operation);
   if (state == State::kDone) count(queued_calls_, request.on_device->call, request.operation.algorithm);
-  if (device_calls_.wants_set_up()) has_due_ = true;
+  if (device_calls_.wants_set_up() || device_calls_.wants_close()) has_due_ = true;
   return state;
 }
 

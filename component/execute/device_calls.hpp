@@ -73,6 +73,10 @@ class DeviceCalls {
   /// may wait, makes them for later calls.
   bool wants_packing() const { return packed_calls_.lack(); }
   void make_packing_ready();
+  /// A call on this rank could not open memory of another one. close_unused(), in a call that may wait,
+  /// closes what may lie in its way.
+  bool wants_close() const noexcept { return links_.gpus && links_.gpus->wants_close(); }
+  void close_unused();
 
  private:
   /// Whether all ranks have a kernel. A call may make it while others, which came before and do not wait, are
@@ -105,6 +109,7 @@ class DeviceCalls {
   };
 
   bool is_possible(const device::Call& call) const;
+  bool is_idle(const device::cuda::Owner& owner) const;
   bool can_set_up_here(const Wanted& wanted) const;
   bool may_carry(const device::Call& call, std::uint32_t epoch);
   bool may_stay(const device::Call& call, std::uint32_t epoch);

@@ -231,22 +231,33 @@ bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& own
   return window == nullptr || !window->candidate_leads();
 }
 
-/// Whether the context of the buffer is still there, and no work of the program in its default stream.
-bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
+/// Whether there is no work of the program in its default stream.
+bool DeviceCalls::is_idle(const Owner& owner) const {
   constexpr std::chrono::milliseconds kPatience{3};
-  const device::cuda::Driver& driver = member_.process.staging()->driver();
-  if (links_.gpus && !links_.gpus->is_alive()) return false;
-  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
-  const bool is_alive =
-      (owner && *owner == wanted.owner) || (links_.gpus && links_.gpus->gpu().is_of(wanted.owner));
-  if (!is_alive && !driver.is_primary(wanted.owner)) return false;
-  const ProgramMark mark(driver, wanted.owner);
+  const ProgramMark mark(member_.process.staging()->driver(), owner);
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!mark.has_passed()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::yield();
   }
   return true;
+}
+
+/// Whether the context of the buffer is still there, and idle.
+bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
+  const device::cuda::Driver& driver = member_.process.staging()->driver();
+  if (links_.gpus && !links_.gpus->is_alive()) return false;
+  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
+  const bool is_alive =
+      (owner && *owner == wanted.owner) || (links_.gpus && links_.gpus->gpu().is_of(wanted.owner));
+  return (is_alive || driver.is_primary(wanted.owner)) && is_idle(wanted.owner);
+}
+
+/// Where that has to be put off, a call that is refused memory once more asks for it again.
+void DeviceCalls::close_unused() {
+  without_failing([&] {
+    if (links_.gpus->is_alive() && is_idle(links_.gpus->gpu().owner())) links_.gpus->close_unused_buffers();
+  });
 }
 
 /// Each rank packs for itself. It is put off as set_up() is.

@@ -236,6 +236,10 @@ void GpuLinks::close_unused_buffers() noexcept {
   gpu_->opened().close_unused();
 }
 
+bool GpuLinks::wants_close() const noexcept {
+  return gpu_->opened().wants_close();
+}
+
 GpuStream& GpuLinks::stream_of_lanes() {
   if (!stream_of_lanes_) stream_of_lanes_ = std::make_unique<GpuStream>(*gpu_);
   return *stream_of_lanes_;

@@ -83,6 +83,8 @@ class GpuLinks {
   KernelLinks& kernels() noexcept { return *kernels_; }
   /// In calls that may wait: closes buffers of other ranks that nobody uses any more.
   void close_unused_buffers() noexcept;
+  /// Such buffers may be why some could not be opened.
+  bool wants_close() const noexcept;
   /// The memory is still there, and the context.
   bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
 

@@ -21,9 +21,9 @@ std::byte* OpenedMemory::open(std::uint64_t id, const MemoryHandle& handle) {
   std::byte* memory = nullptr;
   try {
     memory = gpu_.attach(handle);
-  } catch (const Error&) {  // maybe because of what lay there before
-    close_unused();
-    memory = gpu_.attach(handle);
+  } catch (const Error&) {
+    wants_close_ = true;
+    throw;
   }
   const std::lock_guard lock(mutex_);
   opened_.push_back({id, handle, memory, 1});
@@ -37,6 +37,7 @@ void OpenedMemory::let_go(const std::byte* memory) noexcept {
 }
 
 void OpenedMemory::close_unused() noexcept {
+  wants_close_ = false;
   for (;;) {
     Opened unused;
     {

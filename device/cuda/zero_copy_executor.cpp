@@ -73,6 +73,8 @@ ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, ZeroCopyLinks& of_lane, cons
       elem_(call.elem_bytes()) {}
 
 ZeroCopyExecutor::~ZeroCopyExecutor() {
+  // It has gone with its context if that has.
+  if (before_close_ && !gpus_.is_alive()) static_cast<void>(before_close_.release());
   if (works_) {
     try {
       links_.stream().synchronize();
@@ -270,15 +272,27 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
     throw Error(
         ErrorCode::kDevice,
         "Ranks reach a buffer of a persistent call no more: it has been freed since the call was made.");
-  std::uint64_t news = 0, refused = 0;
+  std::uint64_t news = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if (!links_.buffers().learn(rank, buffer)) news |= bit;
   });
   if (may_wait_) gpus_.close_unused_buffers();
-  if (news == 0) return run();
+  news_ = news;
+  return news == 0 ? run() : open();
+}
+
+/// What is new. Without bounce buffers it has to be, and what lies in its way is closed: once the program's
+/// work has ended, for CUDA may wait for that.
+ZeroCopyExecutor::State ZeroCopyExecutor::open() {
+  std::uint64_t refused = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
-    if ((news & bit) != 0 && !links_.buffers().open(rank, buffer)) refused |= bit;
+    if ((news_ & bit) != 0 && !links_.buffers().open(rank, buffer)) refused |= bit;
   });
+  if (refused != 0 && has_lane() && !may_wait_ && !before_close_) {
+    before_close_ = std::make_unique<ProgramMark>(gpus_.gpu().driver(), gpus_.gpu().owner());
+    phase_ = Phase::kCloses;
+    return State::kMoved;
+  }
   links_.own().refused = refused;
   links_.own().opened.publish(links_.step());
   phase_ = Phase::kOpens;
@@ -362,6 +376,10 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
       return State::kMoved;
     case Phase::kMeets:
       return all_have(&ZeroCopyBoard::ready) ? meet() : State::kBlocked;
+    case Phase::kCloses:
+      if (!before_close_->has_passed()) return wait_for_program();
+      gpus_.close_unused_buffers();
+      return open();
     case Phase::kOpens:
       return all_have(&ZeroCopyBoard::opened) ? agree() : State::kBlocked;
     case Phase::kRuns:

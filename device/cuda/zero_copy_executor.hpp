@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -57,6 +58,7 @@ class ZeroCopyExecutor {
     kFollows,  ///< the program's work
     kLoads,    ///< what bounces
     kMeets,    ///< until all operands may be read, and all results written
+    kCloses,   ///< the program's work, and then what is in the way of new buffers
     kOpens,    ///< until all have tried to open what is new
     kRuns,
     kEnds,    ///< until all kernels have ended
@@ -76,6 +78,7 @@ class ZeroCopyExecutor {
   template <class Body>
   void for_each_buffer(Body&& body);
   State meet();
+  State open();
   State agree();
   State run();
   State end();
@@ -104,10 +107,12 @@ class ZeroCopyExecutor {
   int rank_, ranks_;
   std::size_t elem_;
   Phase phase_ = Phase::kBegins;
-  bool works_ = false;         ///< the stream has work of this call
-  bool has_met_ = false;       ///< all offers are known
-  bool any_bounces_ = false;   ///< then: a buffer of any rank
-  bool is_exposed_ = false;    ///< other ranks may read and write this one's buffers
+  bool works_ = false;        ///< the stream has work of this call
+  bool has_met_ = false;      ///< all offers are known
+  bool any_bounces_ = false;  ///< then: a buffer of any rank
+  bool is_exposed_ = false;   ///< other ranks may read and write this one's buffers
+  std::uint64_t news_ = 0;    ///< buffers that have to be opened, as in ZeroCopyBoard
+  std::unique_ptr<ProgramMark> before_close_;
   std::uint64_t bounced_ = 0;  ///< buffers that a rank could not open in this call, as in ZeroCopyBoard
   std::size_t longest_ = 0;
   RoundWindow window_;

@@ -281,6 +281,33 @@ void start_crosswise(MPI_Comm one, MPI_Comm other) {
   });
 }
 
+/// Other memory lies where memory was that the ranks have shared, and rank 0 is refused it, as drivers refuse
+/// it while the old one is open. That is closed by the next call that may wait, and not by this one: CUDA
+/// waits for all work of the program then.
+void renew_a_buffer(MPI_Comm comm) {
+  const auto peers = [] { return counts().peers; };
+  Ints out(kCount, nothing);
+  auto in = std::make_unique<Ints>(kCount, mine);
+  MPI_Allreduce(in->at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+  in.reset();
+  in = std::make_unique<Ints>(kCount, mine);
+  if (rank == 0) fail("cuIpcOpenMemHandle", 0, 1);
+  const std::uint64_t opened = peers();
+  MPI_Request request;
+  MPI_Iallreduce(in->at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, &request);
+  {
+    const Waiting later;
+    wait_for(request);
+  }
+  out.is(sum, "an iallreduce of renewed memory is wrong");
+  if (rank == 0) {
+    fail("cuIpcOpenMemHandle", 0, 0);
+    require(peers() == opened, "a call that does not wait closes memory of other ranks");
+  }
+  MPI_Barrier(comm);
+  require(rank != 0 || peers() < opened, "no call closes memory that has been freed");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -289,6 +316,14 @@ int main(int argc, char** argv) {
   MPI_Comm comm, other;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
+  if (argc > 1 && std::string(argv[1]) == "renew") {
+    renew_a_buffer(comm);
+    MPI_Comm_free(&comm);
+    MPI_Comm_free(&other);
+    tools.reset();
+    MPI_Finalize();
+    return 0;
+  }
   // Links and kernels are made by calls that may wait. The first calls of a communicator connect the ranks.
   every_collective(0, comm);
   for (int i = 0; i < 2; ++i) iallreduce(0, other);

@@ -307,6 +307,7 @@ void renew_buffers(MPI_Comm comm) {
   }
   require(counts().peers == peers, "memory is opened once more for another request");
   int renewed = 0;
+  const int* before = nullptr;
   for (int round = 0; round < 6; ++round) {
     for (MPI_Request& request : requests) {
       out.fill(nothing);
@@ -314,7 +315,7 @@ void renew_buffers(MPI_Comm comm) {
       wait_for(request);
       out.is([&](int i) { return sum(i) + ranks * round; }, "an allreduce of renewed memory is wrong");
     }
-    const int* const before = in->at();
+    before = in->at();
     in.reset();
     in = std::make_unique<Ints>(kCount, [&](int i) { return mine(i) + round + 1; });
     int is_there = in->at() == before;
@@ -323,6 +324,25 @@ void renew_buffers(MPI_Comm comm) {
     ++renewed;
   }
   require(renewed > 0, "the driver never gives out an address again");
+  // The driver of rank 0 refuses new memory while the old one is open. CUDA waits for the program's work when
+  // that is closed: so the request waits, and its rank does not.
+  in.reset();
+  in = std::make_unique<Ints>(kCount, mine);
+  int is_there = in->at() == before;
+  MPI_Allreduce(MPI_IN_PLACE, &is_there, 1, MPI_INT, MPI_MIN, comm);
+  if (is_there) {
+    if (rank == 0) fail("cuIpcOpenMemHandle", 0, 1);
+    MPI_Start(&requests[0]);
+    {
+      std::optional<Waiting> later;
+      if (rank == 0) later.emplace();
+      const double until = MPI_Wtime() + 0.3;
+      for (int done = 0; MPI_Wtime() < until && !done;) MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+      if (rank == 0) fail("cuIpcOpenMemHandle", 0, 0);
+    }
+    wait_for(requests[0]);
+    out.is([](int i) { return sum(i); }, "an allreduce of memory that is refused at first is wrong");
+  }
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
