@@ -122,27 +122,45 @@ bool PackedCall::use_gpu() {
   return true;
 }
 
-/// Most of it is for the links of this communicator and of later ones.
+/// A quarter of what is left beside the packed calls of this communicator: most of it is for its links, and
+/// for later communicators.
 bool PackedCall::has_room() const {
-  std::size_t more = 0;
-  for (const Side* side : {&in_, &out_})
-    if (side->room() > side->memory.bytes()) more += side->room();
-  return more <= gpu_->room() / 4;
+  if (has_memory()) return true;
+  const std::size_t all = of_all_;
+  std::size_t then = all - counted_;
+  for (const Side* side : {&in_, &out_}) {
+    const std::size_t has = side->memory.bytes();
+    then += side->room() <= has ? has : std::max(side->room(), has + has / 2);  // what GpuBuffer takes
+  }
+  return then <= (gpu_->room() + all) / 4;
 }
 
 void PackedCall::take_memory(Side& side) {
   if (side.room() > 0) side.memory.make_room(gpu_, side.room());
 }
 
+void PackedCall::count_memory() noexcept {
+  of_all_ += holds() - counted_;  // or less: the difference wraps
+  counted_ = holds();
+}
+
 /// Without memory, or a kernel, whoever stages the buffers finds out again.
-bool PackedCall::make_ready() try {
-  lacks_ = false;
-  if (!use_gpu() || !has_room()) return false;
-  take_memory(in_);
-  take_memory(out_);
-  return true;
-} catch (const std::exception&) {
-  return false;
+bool PackedCall::make_ready() {
+  lacks_ = lacks_room_ = false;
+  bool ready = false;
+  try {
+    ready = use_gpu();
+    lacks_room_ = ready && !has_room();
+    ready = ready && !lacks_room_;
+    if (ready) {
+      take_memory(in_);
+      take_memory(out_);
+    }
+  } catch (const std::exception&) {
+    ready = false;
+  }
+  count_memory();
+  return ready;
 }
 
 const std::byte* PackedCall::buffer() const noexcept {
@@ -150,7 +168,7 @@ const std::byte* PackedCall::buffer() const noexcept {
 }
 
 bool PackedCall::prepare(const device::Call& call, int rank, int ranks, bool may_wait) {
-  lacks_ = false;
+  lacks_ = lacks_room_ = false;
   if (call.owns_its_block) return false;
   const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
   const loom_role role = loom_role_of(rank, call.root);

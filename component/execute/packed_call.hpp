@@ -3,6 +3,7 @@
 // is its own business; the others need not know.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -18,8 +19,9 @@ namespace loom {
 
 class PackedCall {
  public:
-  /// process must outlive this.
-  explicit PackedCall(Process& process) : process_(process) {}
+  /// of_all: bytes of GPUs that all packed calls of the communicator hold. Both must outlive this.
+  PackedCall(Process& process, std::atomic<std::size_t>& of_all) : process_(process), of_all_(of_all) {}
+  ~PackedCall() { of_all_ -= counted_; }
   PackedCall(const PackedCall&) = delete;
   PackedCall& operator=(const PackedCall&) = delete;
 
@@ -30,8 +32,11 @@ class PackedCall {
   /// Whether the call was one that lacks them. make_ready() makes them; false: they are not to be had.
   bool lacks() const noexcept { return lacks_; }
   bool make_ready();
-  /// To free it may wait for the GPU.
-  bool holds_memory() const noexcept { return in_.memory.bytes() + out_.memory.bytes() > 0; }
+  /// Then: there is memory, but the communicator's packed calls would hold too much of it.
+  bool lacks_room() const noexcept { return lacks_room_; }
+  /// Bytes of the GPU. To free them may wait for it.
+  std::size_t holds() const noexcept { return in_.memory.bytes() + out_.memory.bytes(); }
+  std::size_t needs() const noexcept { return in_.room() + out_.room(); }
   /// Of the buffers of such a call: whose, and some of their memory.
   const device::cuda::Owner& owner() const noexcept { return *owner_; }
   const std::byte* buffer() const noexcept;
@@ -63,17 +68,20 @@ class PackedCall {
   bool use_gpu();
   bool has_room() const;
   void take_memory(Side& side);
+  void count_memory() noexcept;
   void upload_table(Side& side);
   void move(bool packs, Side& side);
 
   Process& process_;
+  std::atomic<std::size_t>& of_all_;
+  std::size_t counted_ = 0;  ///< there, of this one
   Side in_, out_;
   device::Call call_;
   std::optional<device::cuda::Owner> owner_;
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
   bool refused_ = false;                             ///< the GPU takes no kernels
-  bool lacks_ = false;
+  bool lacks_ = false, lacks_room_ = false;
   bool moves_ = false;  ///< something is in the stream
 };
 

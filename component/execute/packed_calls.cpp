@@ -22,8 +22,13 @@ PackedCalls::Lease PackedCalls::lend(const device::Call& call, int rank, int ran
       idle_.pop_back();
     }
   }
-  if (!lent) lent = std::make_unique<PackedCall>(process_);
-  if (lent->prepare(call, rank, ranks, may_wait))
+  if (!lent) lent = std::make_unique<PackedCall>(process_, bytes_);
+  bool ready = lent->prepare(call, rank, ranks, may_wait);
+  if (!ready && may_wait && lent->lacks_room()) {
+    drop_idle(lent->needs());
+    ready = lent->prepare(call, rank, ranks, may_wait);
+  }
+  if (ready)
     lease.reset(lent.release());
   else
     take_back(std::move(lent));
@@ -37,8 +42,18 @@ void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
     const std::lock_guard lock(mutex_);
     std::vector<std::unique_ptr<PackedCall>>& kept = call->lacks() ? lacking_ : idle_;
     // To free memory may wait for the GPU, and this may not.
-    if (kept.size() < kMost || call->holds_memory()) kept.push_back(std::move(call));
+    if (kept.size() < kMost || call->holds() > 0) kept.push_back(std::move(call));
   });
+}
+
+/// Those that hold less: one that lacks room shall have theirs. Equal ones keep theirs, else calls of one
+/// size that are too many at once would take it from each other.
+void PackedCalls::drop_idle(std::size_t below) {
+  std::vector<std::unique_ptr<PackedCall>> dropped;  // before the lock, so that they are freed after it
+  const std::lock_guard lock(mutex_);
+  for (std::unique_ptr<PackedCall>& each : idle_)
+    if (each->holds() < below) dropped.push_back(std::move(each));
+  std::erase(idle_, nullptr);
 }
 
 bool PackedCalls::lack() const {
@@ -54,9 +69,12 @@ void PackedCalls::make_ready(const std::function<bool(const PackedCall&)>& may_w
   }
   for (std::unique_ptr<PackedCall>& each : lacking)
     if (may_wait_for_gpu(*each)) {
-      each->make_ready();
+      if (!each->make_ready() && each->lacks_room()) {
+        drop_idle(each->needs());
+        each->make_ready();
+      }
       take_back(std::move(each));
-    } else if (each->holds_memory()) {  // which to free may wait, too
+    } else if (each->holds() > 0) {  // which to free may wait, too
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(each));
     }

@@ -2,6 +2,8 @@
 // later calls of any form.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,8 +39,10 @@ class PackedCalls {
   static constexpr std::size_t kMost = 16;
 
   void take_back(std::unique_ptr<PackedCall> call) noexcept;
+  void drop_idle(std::size_t below);
 
   Process& process_;
+  std::atomic<std::size_t> bytes_ = 0;  ///< of GPUs, of all of them
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<PackedCall>> idle_, lacking_;
 };

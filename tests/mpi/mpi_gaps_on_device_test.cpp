@@ -1,12 +1,14 @@
 // mpi_gaps_on_device_test -- calls whose buffers on a device have gaps: kernels pack and unpack them there,
 // in calls of every form. On tests/virtual_gpu. Exit code 1: wrong.
 //
-//   mpi_gaps_on_device_test EXECUTOR
+//   mpi_gaps_on_device_test EXECUTOR [LIMIT]
 //       EXECUTOR  which algorithm carries the calls: zero_copy or kernel
+//       LIMIT     coll_loom_memory_limit: more requests than there is memory for, and nothing else
 #include <mpi.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <list>
 #include <optional>
@@ -308,12 +310,61 @@ void host_calls_wait_for_no_gpu(MPI_Comm comm) {
   for (int i = 0; i < 3; ++i) MPI_Barrier(comm);
 }
 
+/// Far more persistent requests than there is memory to pack for: a communicator takes a quarter of what is
+/// left for all of them, and the others are staged.
+void many_requests(std::uint64_t limit) {
+  constexpr int kRequests = 150;
+  const Scattered scattered;
+  const auto free_bytes = [] {
+    std::size_t free, all;
+    require(Driver::get().function<int(std::size_t*, std::size_t*)>("cuMemGetInfo_v2")(&free, &all) == 0,
+            "the GPU has failed");
+    return free;
+  };
+  Ints in(12 * kElements, [](int at) { return sent(rank, 0, at); }), out(8 * kElements * ranks, nothing);
+  const auto make = [&](MPI_Request& request) {
+    INIT(Allgather)
+    (in.at() + Scattered::kBefore, kElements, scattered.type, out.at(), 8 * kElements, MPI_INT,
+     MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+  };
+  const auto calls = [&] { return tools->counter("coll_loom_calls", "allgather", executor).value_or(0); };
+  std::vector<MPI_Request> requests(kRequests);
+  make(requests[0]);  // links, too
+  const std::size_t before = free_bytes();
+  for (int i = 1; i < kRequests; ++i) make(requests[static_cast<std::size_t>(i)]);
+  const std::size_t packing = before - free_bytes();
+  if (packing > limit / 4) std::fprintf(stderr, "packing takes %zu bytes\n", packing);
+  require(packing <= limit / 4, "packing takes more than a quarter of the memory");
+  const std::uint64_t calls_before = calls();
+  for (MPI_Request& request : requests) {
+    out.fill(nothing);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    out.is(
+        [](int i) {
+          constexpr int kPlaces[] = {9, 10, 11, 6, 0, 1, 2, 3};
+          return sent(i / (8 * kElements), 0, i % (8 * kElements) / 8 * 12 + kPlaces[i % 8]);
+        },
+        "one of many persistent allgathers is wrong");
+    MPI_Request_free(&request);
+  }
+  const std::uint64_t stayed = calls() - calls_before;
+  if (stayed <= 1 || stayed >= kRequests) std::fprintf(stderr, "%zu have stayed\n", std::size_t{stayed});
+  require(stayed > 1 && stayed < kRequests, "the memory is for no request, or for all");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
   begin(argc, argv);
   tools.emplace();
+  if (argc > 2) {
+    many_requests(std::strtoull(argv[2], nullptr, 10));
+    tools.reset();
+    MPI_Finalize();
+    return 0;
+  }
   every_call(Form::kBlocking, MPI_COMM_WORLD);
   every_call(Form::kNonblocking, MPI_COMM_WORLD);
   every_call(Form::kPersistent, MPI_COMM_WORLD);
