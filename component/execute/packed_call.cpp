@@ -169,7 +169,6 @@ const std::byte* PackedCall::buffer() const noexcept {
 
 bool PackedCall::prepare(const device::Call& call, int rank, int ranks, bool may_wait) {
   lacks_ = lacks_room_ = false;
-  if (call.owns_its_block) return false;
   const loom_significance* const row = loom_significance_of(static_cast<int>(call.collective));
   const loom_role role = loom_role_of(rank, call.root);
   const bool listed = device::lists_blocks(call.collective);
@@ -184,10 +183,15 @@ bool PackedCall::prepare(const device::Call& call, int rank, int ranks, bool may
   out_.rows.clear();
   moves_ = false;
   owner_.reset();
+  // Packed, an operand in place is another buffer than the result. The result of a scatter's root is never
+  // written: it stays a block of the operand.
+  const bool keeps_result = call.owns_its_block && row->in_place.side == LOOM_OUT;
   const bool packs_in = call.in_packer != nullptr && number(LOOM_IN) > 0,
-             packs_out = call.out_packer != nullptr && number(LOOM_OUT) > 0;
+             packs_out = call.out_packer != nullptr && number(LOOM_OUT) > 0 && !keeps_result;
+  if (keeps_result && !packs_in) return false;
   call_ = call;
   call_.in_packer = call_.out_packer = nullptr;
+  call_.owns_its_block = keeps_result;
   try {
     if (packs_in && !find_rows(in_, call.in_packer, bytes_of(LOOM_IN, call.in_blocks))) return false;
     if (packs_out && !find_rows(out_, call.out_packer, bytes_of(LOOM_OUT, call.out_blocks))) return false;
@@ -199,6 +203,10 @@ bool PackedCall::prepare(const device::Call& call, int rank, int ranks, bool may
       call_.in = in_.memory.memory();
       if (listed) lay_out(in_.blocks, call.in_blocks, number(LOOM_IN), in_.memory.memory());
       if (listed) call_.in_blocks = in_.blocks.data();
+    }
+    if (keeps_result) {
+      out_.blocks.assign(1, in_.blocks[static_cast<std::size_t>(rank)]);
+      call_.out_blocks = out_.blocks.data();
     }
     if (packs_out) {
       call_.out = out_.memory.memory();

@@ -26,7 +26,7 @@ class PackedCall {
   PackedCall& operator=(const PackedCall&) = delete;
 
   /// Of a call with packers. False: its buffers have to be staged, which are on the host or on several GPUs,
-  /// in very many pieces, with a block that is in place already, or with blocks whose lengths do not match.
+  /// in very many pieces, or with blocks whose lengths do not match.
   /// Or it lacks memory and kernels, which to make may wait for the GPU, and it may not wait.
   bool prepare(const device::Call& call, int rank, int ranks, bool may_wait);
   /// Whether the call was one that lacks them. make_ready() makes them; false: they are not to be had.

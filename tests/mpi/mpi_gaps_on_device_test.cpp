@@ -171,7 +171,7 @@ void gather_in_place(const Calls& calls) {
   Ints both(12 * all, [&](int at) { return at / 12 / kElements == rank ? own(at) : -1; });
   int* const to = both.at() + Scattered::kBefore;
   check(
-      calls, "allgather", false,
+      calls, "allgather", calls.stay == true,
       [&](MPI_Request* request) {
         if (calls.form == Form::kBlocking)
           MPI_Allgather(MPI_IN_PLACE, 0, MPI_INT, to, kElements, scattered.type, calls.comm);
@@ -188,6 +188,61 @@ void gather_in_place(const Calls& calls) {
               return from == rank || Scattered::at(at) >= 0 ? sent(from, 2, at % (12 * kElements)) : -1;
             },
             "an allgather in place with gaps is wrong");
+      });
+}
+
+/// The root's own block stays where it is, and gaps with it.
+void scatter_in_place(const Calls& calls) {
+  const Scattered scattered;
+  const int root = 0, first = rank * 8 * kElements;
+  const auto whole = [](int at) { return sent(root, 3, at); };
+  Ints in(12 * ranks * kElements, whole), out(8 * kElements, nothing);
+  int* const from = in.at() + Scattered::kBefore;
+  void* const to = rank == root ? MPI_IN_PLACE : static_cast<void*>(out.at());
+  check(
+      calls, "scatter", calls.stay == true && executor != "kernel",
+      [&](MPI_Request* request) {
+        if (calls.form == Form::kBlocking)
+          MPI_Scatter(from, kElements, scattered.type, to, 8 * kElements, MPI_INT, root, calls.comm);
+        else if (calls.form == Form::kNonblocking)
+          MPI_Iscatter(from, kElements, scattered.type, to, 8 * kElements, MPI_INT, root, calls.comm,
+                       request);
+        else
+          INIT(Scatter)
+        (from, kElements, scattered.type, to, 8 * kElements, MPI_INT, root, calls.comm, MPI_INFO_NULL,
+         request);
+      },
+      [&] {
+        in.is(whole, "a scatter in place changes its operand");
+        out.is(
+            [&](int i) {
+              constexpr int kPlaces[] = {9, 10, 11, 6, 0, 1, 2, 3};
+              return rank == root ? -1 : whole((first + i) / 8 * 12 + kPlaces[i % 8]);
+            },
+            "a scatter in place of a type with gaps is wrong");
+        out.fill(nothing);
+      });
+}
+
+/// Of calls that do not wait loom makes others, which are not in place.
+void exchange_in_place(const Calls& calls) {
+  if (calls.form != Form::kBlocking) return;
+  const Scattered scattered;
+  const auto own = [](int at) { return sent(rank, at / 12 / kElements, at % (12 * kElements)); };
+  Ints both(12 * ranks * kElements, own);
+  check(
+      calls, "alltoall", executor != "kernel",
+      [&](MPI_Request*) {
+        MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INT, both.at() + Scattered::kBefore, kElements, scattered.type,
+                     calls.comm);
+      },
+      [&] {
+        both.is(
+            [&](int at) {
+              return Scattered::at(at) >= 0 ? sent(at / 12 / kElements, rank, at % (12 * kElements))
+                                            : own(at);
+            },
+            "an alltoall in place with gaps is wrong");
       });
 }
 
@@ -235,6 +290,8 @@ void every_call(Form form, MPI_Comm comm) {
   transpose(calls);
   gather_everywhere(calls);
   gather_in_place(calls);
+  scatter_in_place(calls);
+  exchange_in_place(calls);
   gather_blocks(calls);
 }
 
