@@ -11,8 +11,9 @@ using device::cuda::Gpu;
 using device::cuda::GpuStream;
 using device::cuda::Owner;
 
-/// False: it has no kernels in this build, or no memory.
+/// False: it has no kernels in this build, or no memory. Found out once.
 bool LocalCalls::use_gpu_of(const Owner& owner) {
+  if (refused_ == owner) return false;
   if (gpu_ && gpu_->is_alive() && gpu_->is_of(owner)) return true;
   kernels_ = {};
   stream_.reset();
@@ -22,6 +23,7 @@ bool LocalCalls::use_gpu_of(const Owner& owner) {
     stream_ = std::make_unique<GpuStream>(*gpu_);
   } catch (const std::exception&) {
     gpu_.reset();
+    refused_ = owner;
     return false;
   }
   return true;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "component/setup/process.hpp"
 #include "device/call.h"
@@ -40,6 +41,7 @@ class LocalCalls {
   std::mutex mutex_;  ///< of what follows
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
+  std::optional<device::cuda::Owner> refused_;       ///< where that has failed last
   std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels_{};
 };
 

@@ -1,13 +1,15 @@
 // mpi_on_device_test -- calls whose buffers stay on a device, by coll_loom_tune: which calls those are, that
 // all ranks decide alike, and what happens when it does not work. On tests/virtual_gpu. Exit code 1: wrong.
 //
-//   mpi_on_device_test EXECUTOR [staged | differ | repeat | brief | others] [apart] [without VARIABLE]
+//   mpi_on_device_test EXECUTOR [staged | differ | repeat | brief | others | refused] [apart] [without
+//   VARIABLE]
 //       EXECUTOR  which algorithm carries the calls: zero_copy, kernel, both (kernel where it can), or copy
 //       staged    the algorithm cannot be used here, and all calls are staged
 //       differ    the same, because one rank sets another algorithm
 //       repeat    what fails does so again and again, and leaves nothing behind
 //       brief     a few all-reduces alone, shorter ones
 //       others    the collectives that no kernel carries over links
+//       refused   a rank alone whose driver has no memory for its copies at first
 //       apart     each rank takes a GPU of its own, by its rank
 //       without   rank 0 does not have that variable in its environment
 #include <dirent.h>
@@ -464,12 +466,28 @@ void share_otherwise_or_not_at_all() {
   }
 }
 
+/// A rank alone whose driver refuses what its copies take does not try again.
+void ask_once() {
+  Ints in(kCount, mine, MemoryKind::kDevice), out(kCount, -1, MemoryKind::kDevice);
+  const auto allreduce = [&] {
+    const auto staged = [] { return tools->counter("coll_loom_staged_bytes").value_or(0); };
+    const std::uint64_t before = staged();
+    MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    out.is(sum, "a staged allreduce is wrong");
+    require(staged() > before, "an allreduce stays on the device");
+  };
+  fail("cuMemAlloc", 0, 2);
+  allreduce();
+  fail("cuMemAlloc", 0, 0);
+  allreduce();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   executor = argc > 1 ? argv[1] : "";
   const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
-  bool apart = false, brief = false, shares = false, others = false;
+  bool apart = false, refused = false, brief = false, shares = false, others = false;
   const bool first = number != nullptr && std::atoi(number) == 0;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
@@ -478,6 +496,7 @@ int main(int argc, char** argv) {
       continue;
     }
     apart |= word == "apart";
+    refused |= word == "refused";
     brief |= word == "brief";
     others |= word == "others";
     shares |= word == "shares";
@@ -489,7 +508,9 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (apart) Driver::get().use(rank);
   tools.emplace();
-  if (brief)
+  if (refused)
+    ask_once();
+  else if (brief)
     for (int i = 0; i < 3; ++i) allreduce(expected, MemoryKind::kDevice, MPI_COMM_WORLD, 20'000 + i);
   else if (others) {
     collectives_without_links();
