@@ -78,7 +78,10 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     if (device_calls_.wants_packing()) has_due_ = true;
     return nullptr;
   }
-  if (kind != LOOM_ON_DEVICE) selector_.explain(algorithm, call, false);
+  if (kind == LOOM_ON_DEVICE)
+    device_calls_.explain_start(*on_device);
+  else
+    selector_.explain(algorithm, call, false);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;

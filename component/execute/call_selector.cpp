@@ -103,16 +103,23 @@ void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool m
 }
 
 void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call,
-                                   const std::optional<device::cuda::KernelWay>& way, bool probes) {
+                                   const std::optional<device::cuda::KernelWay>& way, bool probes,
+                                   const char* condition) {
   Explained kind{call.collective, algorithm};
   if (way) kind.by.emplace(way->algorithm, way->protocol);
   explain_once(kind, call, [&](std::size_t bytes) {
     const std::string links = way ? loom::format(" ({})", text_of(*way)) : "";
-    return loom::format("{}{}: {}", name_of(algorithm), links,
+    return loom::format("{}{}: {}{}", name_of(algorithm), links,
                         algorithm == Algorithm::kStaged
                             ? "no slower than kernels, as timed"
-                            : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune));
+                            : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune),
+                        condition);
   });
+}
+
+void CallSelector::explain_staged(const device::Call& call, const char* reason) {
+  explain_once({.collective = call.collective, .algorithm = Algorithm::kStaged, .lacks_links = true}, call,
+               [&](std::size_t) { return loom::format("{}: {}", name_of(Algorithm::kStaged), reason); });
 }
 
 void CallSelector::explain_leader(const device::Call& call, const Window& window, Algorithm usual,

@@ -69,9 +69,11 @@ class CallSelector {
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
   void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
   /// The same where buffers are on GPUs; of kernels also once for each kind of links and protocol.
-  /// probes: staging may be as fast.
+  /// probes: staging may be as fast. condition: the end of the sentence.
   void explain_on_gpus(Algorithm algorithm, const device::Call& call,
-                       const std::optional<device::cuda::KernelWay>& way, bool probes);
+                       const std::optional<device::cuda::KernelWay>& way, bool probes, const char* condition);
+  /// Of a call that does not wait, which may go otherwise later.
+  void explain_staged(const device::Call& call, const char* reason);
 
  private:
   /// What has been explained.
@@ -79,6 +81,7 @@ class CallSelector {
     device::Collective collective;
     Algorithm algorithm;
     std::optional<std::pair<device::steps::Algorithm, device::steps::Protocol>> by = {};
+    bool lacks_links = false;
     friend bool operator==(const Explained&, const Explained&) = default;
   };
   template <class Words>

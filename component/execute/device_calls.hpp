@@ -45,6 +45,9 @@ class DeviceCalls {
   /// Of a call for which may_ask() is true, and that `on_host` would carry on host memory. on_device: as long
   /// as its buffers may be on this rank's GPU; nullptr if they are not, and have to be staged. Throws Error.
   std::unique_ptr<DeviceOperation> begin(const device::Call& call, Algorithm on_host, bool on_device);
+  /// Of a call that has begun with on_device, in the thread that starts it: says what carries it if all ranks
+  /// have their buffers on GPUs, as far as that is known.
+  void explain_start(const DeviceOperation& operation);
   /// When it is its turn. now: what there is to advance, from step to step another part of the call. Throws
   /// as Execution::advance(), and NotCopied.
   State advance(DeviceOperation& operation, Operation& now);
@@ -131,7 +134,7 @@ class DeviceCalls {
   Algorithm faster(const device::Call& call);
   double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
-  void explain(Algorithm leader, const device::Call& call, bool probes);
+  void explain(Algorithm leader, const device::Call& call, bool probes, const char* condition = "");
   void explain_mixed(const device::Call& call, std::uint64_t without);
   PackedCalls::Lease packed(const device::Call& call, bool may_wait) {
     return packed_calls_.lend(call, member_.rank, member_.bootstrap.size(), may_wait);

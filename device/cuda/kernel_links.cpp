@@ -77,6 +77,7 @@ void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int c
 }
 
 KernelLinks::Choice KernelLinks::choose(Collective collective, std::size_t bytes, KernelLinkage linkage) {
+  const std::lock_guard lock(choosing_);
   if (!chosen_ || chosen_->collective != collective || chosen_->bytes != bytes ||
       chosen_->linkage != linkage) {
     const KernelWay way = ways_.way(collective, bytes, linkage);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -44,7 +45,7 @@ class KernelLinks {
     KernelWay way;
     double us;
   };
-  /// Of KernelWays; that of the last call is remembered.
+  /// Of KernelWays; that of the last call is remembered. For any thread.
   Choice choose(Collective collective, std::size_t bytes, KernelLinkage linkage);
   /// Enqueues the call: a task of divide() for so many channels, with its buffers and its root. No op: data
   /// is only moved, as kUint8. blocks: by rank, where their lengths differ. One at a time.
@@ -93,7 +94,8 @@ class KernelLinks {
     KernelLinkage linkage;
     Choice choice;
   };
-  std::optional<Chosen> chosen_;
+  std::mutex choosing_;
+  std::optional<Chosen> chosen_;  ///< guarded by choosing_
   /// Of steps::Layout; behind it a word in which a kernel's blocks count themselves, and a call's blocks.
   std::byte* table_ = nullptr;
   std::size_t table_bytes_;
