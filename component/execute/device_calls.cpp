@@ -133,7 +133,7 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without)
     maker_.say(
         kStagedCalls,
         loom::format("In this {}, a buffer of rank {}{} is on the host, on another GPU than the rank's "
-                     "links, or in pieces that are not packed. Those of other ranks are on GPUs.",
+                     "links, or in pieces that are not packed. Other ranks have theirs on GPUs, or none.",
                      name_of(call.collective), std::countr_zero(without),
                      std::popcount(without) > 1 ? " and of others" : "")
             .c_str());
@@ -161,6 +161,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
     explain_mixed(call, lacking);
     return {};
   }
+  if (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call))) return {};
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(*owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return {};
@@ -234,6 +235,11 @@ std::optional<Owner> DeviceCalls::owner_by_copies(const device::Call& call) cons
   }
 }
 
+bool DeviceCalls::has_bytes(const device::Call& call) const {
+  return !for_all_pieces(call, member_.rank, member_.bootstrap.size(),
+                         [](const Piece& piece) { return piece.bytes == 0; });
+}
+
 bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
   try {
     elsewhere_.make_room(member_.process.gpu(owner), bytes);
@@ -245,7 +251,7 @@ bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
 }
 
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
-/// the links are on. A rank without any has that of the links.
+/// the links are on. A rank without any has that of the links, or, before there are any, that of its thread.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
@@ -258,7 +264,8 @@ std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   try {
     if (!for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_there)) return {};
     if (links_.gpus && !links_.gpus->is_alive()) return {};
-    if (links_.gpus && !owner) return links_.gpus->gpu().owner();
+    if (!owner)
+      return links_.gpus ? links_.gpus->gpu().owner() : member_.process.staging()->driver().current_owner();
     if (links_.gpus && !links_.gpus->gpu().is_of(*owner)) return {};
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
     return {};

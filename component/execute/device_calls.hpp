@@ -144,6 +144,9 @@ class DeviceCalls {
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
+  bool has_bytes(const device::Call& call) const;
+  /// Collective. Links are not made for calls in which no rank has any: buffers may be anywhere in others.
+  bool any_has_bytes(bool here) { return execution_.largest(here ? 1 : 0) != 0; }
   std::optional<device::cuda::Owner> owner_by_copies(const device::Call& call) const;
   bool make_room_elsewhere(std::size_t bytes, const device::cuda::Owner& owner);
 

@@ -38,7 +38,12 @@ std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, A
     if (!owner || device::cuda::bytes_elsewhere(call, member_.rank, member_.bootstrap.size()) > 0) return {};
   }
   if (owner) {
-    operation->after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner);
+    try {
+      operation->after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner);
+    } catch (const Error&) {
+      if (has_bytes(call)) throw;
+      return {};  // the GPU is none of the call's
+    }
     operation->owner = owner;
     operation->note = note_of(call, member_.group->wiring.shape.ranks);
   }
@@ -204,7 +209,8 @@ std::optional<Owner> DeviceCalls::owner_for_lane(const device::Call& call) {
   if (algorithm_for(call, may) != Algorithm::kZeroCopy) return {};
   const std::optional<Owner> owner = gpu_of(call);
   const bool all = execution_.all_have(owner ? note_of(call, member_.group->wiring.shape.ranks) : 0);
-  return all ? owner : std::nullopt;
+  if (!all || (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call)))) return {};
+  return owner;
 }
 
 /// One rank that gives up is enough: calls of others may wait for its program, too.
@@ -300,6 +306,7 @@ void DeviceCalls::set_up() {
     calls_until_wanted_ = pause_ = std::min(2 * pause_ + 1, kLongestPause);
     return;
   }
+  if (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(wanted.buffer != nullptr)) return;
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(wanted.owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   if (links_.gpu_state == LinkState::kFailed) return;

@@ -253,6 +253,32 @@ void make_beside_the_program() {
   MPI_Comm_free(&comm);
 }
 
+/// The first call of a communicator, in which rank 0 has no bytes.
+void make_without_bytes() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const int root = ranks - 1, count = rank == 0 ? 0 : kCount;
+  std::vector<int> counts, places;
+  for (int r = 0; r < ranks; ++r) {
+    counts.push_back(r == 0 ? 0 : kCount);
+    places.push_back(r * kCount);
+  }
+  Ints in(kCount, mine), out(kCount * ranks, nothing);
+  check("gatherv", 3, [&] {
+    MPI_Request request;
+    INIT(Gatherv)
+    (in.at(), count, MPI_INT, out.at(), counts.data(), places.data(), MPI_INT, root, comm, MPI_INFO_NULL,
+     &request);
+    run(
+        request, [&] { out.fill(nothing); },
+        [&] {
+          out.is([&](int i) { return rank == root && i >= kCount ? of_rank(i / kCount, i % kCount) : -1; },
+                 "a persistent gatherv is wrong");
+        });
+  });
+  MPI_Comm_free(&comm);
+}
+
 /// Requests that cannot stay on the device on one rank are right on all; and later ones stay.
 void step_back_together(MPI_Comm comm) {
   allreduce(0, comm, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
@@ -331,11 +357,16 @@ void renew_buffers(MPI_Comm comm) {
   int is_there = in->at() == before;
   MPI_Allreduce(MPI_IN_PLACE, &is_there, 1, MPI_INT, MPI_MIN, comm);
   if (is_there) {
-    if (rank == 0) fail("cuIpcOpenMemHandle", 0, 1);
-    MPI_Start(&requests[0]);
+    if (rank == 0) {
+      fail("cuIpcOpenMemHandle", 0, 1);
+      MPI_Start(&requests[0]);
+    }
     {
       std::optional<Waiting> later;
       if (rank == 0) later.emplace();
+      int token = 0;
+      MPI_Bcast(&token, 1, MPI_INT, 0, MPI_COMM_WORLD);  // the others come when that is there
+      if (rank != 0) MPI_Start(&requests[0]);
       const double until = MPI_Wtime() + 0.3;
       for (int done = 0; MPI_Wtime() < until && !done;) MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
       if (rank == 0) fail("cuIpcOpenMemHandle", 0, 0);
@@ -357,6 +388,7 @@ int main(int argc, char** argv) {
   start_in_any_order(comm);
   go_on_beside_the_program(comm);
   make_beside_the_program();
+  make_without_bytes();
   step_back_together(comm);
   make_many(comm);
   renew_buffers(comm);
