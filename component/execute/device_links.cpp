@@ -185,9 +185,10 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
       without_failing([&] {
         say(kStagedCalls,
             loom::format(
-                "The links need at least {:.1f} MiB of GPU memory. coll_loom_memory_limit leaves {:.1f} "
+                "The links need at least {:.1f} MiB of GPU memory{}. coll_loom_memory_limit leaves {:.1f} "
                 "MiB on the GPU of a rank.",
-                in_mib(GpuLinks::least_room(*wanted, ranks)), in_mib(room))
+                in_mib(GpuLinks::least_room(*wanted, ranks)),
+                wanted->kernels.between_hosts() ? " and locked pages" : "", in_mib(room))
                 .c_str());
       });
     return false;

@@ -175,18 +175,23 @@ void Gpu::check(int result, const char* doing) const {
 }
 
 std::byte* Gpu::allocate(std::size_t bytes, Memory kind) {
+  return within_limit(bytes, [&] { return allocate_any(bytes, kind); });
+}
+
+template <class Make>
+std::byte* Gpu::within_limit(std::size_t bytes, Make&& make) {
   std::map<std::byte*, std::size_t> entry{{nullptr, bytes}};  // made before anything else can fail
   {
     const std::lock_guard lock(mutex_);
     if (bytes > most_bytes_ - used_)
       throw Error(ErrorCode::kOutOfMemory,
-                  loom::format("{} bytes of a GPU are more than the {} left of its limit.", bytes,
-                               most_bytes_ - used_));
+                  loom::format("{} bytes of a GPU, or locked for it, are more than the {} left of its limit.",
+                               bytes, most_bytes_ - used_));
     used_ += bytes;
   }
   std::byte* memory;
   try {
-    memory = allocate_any(bytes, kind);
+    memory = make();
   } catch (...) {
     const std::lock_guard lock(mutex_);
     used_ -= bytes;
@@ -217,14 +222,17 @@ std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
   return memory;
 }
 
+/// To be called before the address can be another's.
+void Gpu::give_back(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocated_.find(memory);
+  if (found == allocated_.end()) return;
+  used_ -= found->second;
+  allocated_.erase(found);
+}
+
 void Gpu::release(std::byte* memory) noexcept {
-  {
-    const std::lock_guard lock(mutex_);  // before the address can be allocated again
-    if (const auto found = allocated_.find(memory); found != allocated_.end()) {
-      used_ -= found->second;
-      allocated_.erase(found);
-    }
-  }
+  give_back(memory);
   release_any(memory);
 }
 
@@ -268,15 +276,19 @@ void Gpu::release_on_host(std::byte* memory) noexcept {
 std::byte* Gpu::map(std::byte* pages, std::size_t bytes) {
   const Current current(*this);
   current.check();
-  check(functions_->register_host(pages, bytes, kPortableAndMapped), "host memory is mapped");
   Address address = 0;
-  const Result result = functions_->get_device_pointer(&address, pages, 0);
-  if (result != kSuccess) functions_->unregister_host(pages);
-  check(result, "host memory is mapped");
+  within_limit(bytes, [&] {
+    check(functions_->register_host(pages, bytes, kPortableAndMapped), "host memory is mapped");
+    const Result result = functions_->get_device_pointer(&address, pages, 0);
+    if (result != kSuccess) functions_->unregister_host(pages);
+    check(result, "host memory is mapped");
+    return pages;
+  });
   return memory_at(address);
 }
 
 bool Gpu::unmap(std::byte* pages) noexcept {
+  give_back(pages);
   if (!is_alive()) return driver_.unpin({}, pages);
   const Current current(*this);
   return current.is() && functions_->unregister_host(pages) == kSuccess;

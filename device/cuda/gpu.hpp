@@ -65,7 +65,8 @@ class Gpu {
   /// Host memory that the GPU reaches at the same address.
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
-  /// Locks pages of the caller's, which the GPU reaches at the address that is returned.
+  /// Locks pages of the caller's, which the GPU reaches at the address that is returned. They count as memory
+  /// of the GPU does.
   std::byte* map(std::byte* pages, std::size_t bytes);
   /// Nothing on the GPU may use them any more. Whether they may be unmapped from the process.
   bool unmap(std::byte* pages) noexcept;
@@ -95,7 +96,7 @@ class Gpu {
   /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
   GpuFacts facts() const;
-  /// Bytes that this process may still allocate there.
+  /// Bytes that this process may still allocate there, or lock for it.
   std::uint64_t room() const;
 
   /// Whether MPI defines the operation on the type, and a GPU has the type.
@@ -113,6 +114,10 @@ class Gpu {
   void* kernel(int kind, std::optional<Op> op, Type type);
   int get_handle(MemoryHandle& handle) const;
   std::byte* allocate_any(std::size_t bytes, Memory kind);
+  /// What make() returns, which takes so many bytes of the limit until it is given back. Throws Error.
+  template <class Make>
+  std::byte* within_limit(std::size_t bytes, Make&& make);
+  void give_back(std::byte* memory) noexcept;
   void release_any(std::byte* memory) noexcept;
   std::byte* keep(VirtualMemory memory);
   bool drop(std::byte* memory) noexcept;
@@ -130,8 +135,9 @@ class Gpu {
   std::uint64_t anchor_id_ = 0;  ///< the driver's number for this memory, which never recurs
   std::size_t most_bytes_;
   mutable std::mutex mutex_;
-  std::map<std::byte*, std::size_t> allocated_;  // by address; guarded by mutex_
-  std::size_t used_ = 0;                         // bytes of these, and those about to be; guarded by mutex_
+  // By address, pages that are locked included; guarded by mutex_.
+  std::map<std::byte*, std::size_t> allocated_;
+  std::size_t used_ = 0;  // bytes of these, and those about to be; guarded by mutex_
   /// By kind, operation and type; those that were loaded, with what they were loaded from.
   std::array<std::array<std::array<std::atomic<void*>, kTypeCount>, kKernelOps>, 2> kernels_{};
   std::mutex loading_;

@@ -58,7 +58,7 @@ bool GpuLinks::Form::shrink(int ranks) {
 }
 
 std::uint64_t GpuLinks::room_for(const Form& form, int ranks) {
-  return form.bytes(ranks) + kBeside;
+  return form.bytes_with_far(ranks) + kBeside;
 }
 
 std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint64_t room) {

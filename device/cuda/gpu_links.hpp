@@ -45,12 +45,17 @@ class GpuLinks {
     std::size_t bytes(int ranks) const {
       return zero_copy_bytes() + (has_kernels() ? kernel_bytes(ranks, of_kernels(ranks)) : 0);
     }
+    /// The same with the locked pages of its host, for links to other hosts.
+    std::size_t bytes_with_far(int ranks) const {
+      return zero_copy_bytes() + (has_kernels() ? kernel_bytes_with_far(ranks, of_kernels(ranks)) : 0);
+    }
     bool shrink(int ranks);
   };
   /// The largest form that takes no more than `room` bytes: with fewer channels, smaller bounce buffers, or
   /// those alone. Nothing: there is none.
   static std::optional<Form> fitting(Form form, int ranks, std::uint64_t room);
-  /// Bytes of a GPU's memory for such links, and for the smallest ones that fitting() would make of them.
+  /// Bytes of a GPU's memory, and of locked pages, for such links, and for the smallest ones that fitting()
+  /// would make of them.
   static std::uint64_t room_for(const Form& form, int ranks);
   static std::uint64_t least_room(Form form, int ranks);
 

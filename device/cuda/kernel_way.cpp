@@ -133,6 +133,11 @@ std::size_t kernel_bytes(int ranks, const KernelChannels& channels) {
   return channels.layout(ranks).bytes(static_cast<int>(channels.shapes.size()));
 }
 
+std::size_t kernel_bytes_with_far(int ranks, const KernelChannels& channels) {
+  const steps::Layout layout = channels.layout(ranks);
+  return layout.bytes(layout.channels()) + layout.most_far_bytes(layout.channels());
+}
+
 bool kernels_carry(Collective collective, KernelLinkage linkage) {
   return (linkage == KernelLinkage::kTrees   ? by_trees(collective)
           : linkage == KernelLinkage::kGrids ? by_grids(collective)

@@ -64,8 +64,9 @@ struct KernelChannels {
 /// Rings and trees in order of rank.
 KernelChannels plain_kernel_channels(int ranks, int channels, bool may_ll128 = true);
 
-/// Bytes of memory of each rank.
+/// Bytes of memory of each rank's GPU; with those of the host memory that links to other hosts lie in.
 std::size_t kernel_bytes(int ranks, const KernelChannels& channels);
+std::size_t kernel_bytes_with_far(int ranks, const KernelChannels& channels);
 
 /// How kernels perform a call.
 struct KernelWay {

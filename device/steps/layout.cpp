@@ -262,6 +262,14 @@ std::size_t Layout::far_bytes(int rank, int channels) const {
   return bytes;
 }
 
+std::size_t Layout::most_far_bytes(int channels) const {
+  std::size_t most = 0;
+  for (const FarLink& link : far_links_)
+    if (link.channel < channels)
+      most = std::max(most, far_end_bytes(link.form) + std::max(link.at.in_sender, link.at.in_receiver));
+  return most;
+}
+
 std::vector<FarEnd> Layout::far_ends(int rank, int channels, std::byte* far) const {
   std::vector<FarEnd> ends;
   for (std::size_t i = 0; i < far_links_.size(); ++i) {

@@ -73,6 +73,8 @@ class Layout {
 
   /// Host memory of a rank for its links to other hosts. Must be zeroed before the first call.
   std::size_t far_bytes(int rank, int channels) const;
+  /// Of the rank that needs most.
+  std::size_t most_far_bytes(int channels) const;
   /// A rank's ends of such links, in that memory.
   std::vector<FarEnd> far_ends(int rank, int channels, std::byte* far) const;
 

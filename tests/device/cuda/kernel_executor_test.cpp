@@ -284,18 +284,22 @@ TEST_F(Kernels, WaitForWhomTheyHaveSentToAloneOnceTheyHaveEnded) {
 TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
   const Gpus gpus;
   Gpu gpu(gpus.driver(), gpus.owner());
+  const std::uint64_t room = gpu.room();
+  EXPECT_THROW(MappedMemory(gpu, room + 1), Error);
   std::shared_ptr<std::byte> kept;
   {
     const MappedMemory memory(gpu, 5000);
     kept = memory.on_host();
     for (int i = 0; i < 5000; ++i) ASSERT_EQ(kept.get()[i], std::byte{0});
     EXPECT_EQ(gpus.counts().registered, 5000U);
+    EXPECT_EQ(gpu.room(), room - 5000) << "as memory of the GPU";
     kept.get()[4999] = std::byte{7};
     std::byte found{};
     gpu.copy(&found, memory.on_gpu() + 4999, 1);
     EXPECT_EQ(found, std::byte{7});
   }
   EXPECT_EQ(gpus.counts().registered, 0U);
+  EXPECT_EQ(gpu.room(), room);
   EXPECT_EQ(kept.get()[4999], std::byte{7});
 }
 

@@ -211,6 +211,7 @@ TEST(FarLinks, GoBySimpleAlone) {
 TEST(FarLinks, LieApartInTheMemoryOfTheirRank) {
   std::mt19937_64 random(3);
   const int ranks = 9;
+  std::size_t most = 0;
   const Layout layout(simple_form(384, 5), ranks, random_channels(random, ranks, 4),
                       {0, 1, 2, 0, 1, 2, 2, 2, 0});
   for (int rank = 0; rank < ranks; ++rank)
@@ -234,7 +235,9 @@ TEST(FarLinks, LieApartInTheMemoryOfTheirRank) {
         last = offset + bytes;
       }
       EXPECT_EQ(last, layout.far_bytes(rank, channels));
+      most = std::max(most, last);
     }
+  EXPECT_EQ(most, layout.most_far_bytes(4));
 }
 
 }  // namespace
