@@ -274,6 +274,13 @@ TEST(GpuHosts, GoInOrderOfRankWhereOneHasNoChannels) {
   EXPECT_THAT(found.notes, ElementsAre("On the host of rank 1: It is dark here."));
 }
 
+TEST(GpuHosts, MustBeThoseOfTheRanks) {
+  const GpuHost two = plan_of({"dgxa100", {0, 1}}, {0, 1}).host;
+  const std::vector<GpuHost> hosts = {two, two};
+  const Placement placement = Placement::of_nodes(std::vector<std::vector<int>>{{0, 1, 2}, {3, 4}});
+  EXPECT_THROW(gpu_channels(placement, hosts, 16), Error);
+}
+
 /// GPUs 0 and 5 of a DGX-1V have NVLinks through others alone.
 TEST(GpuHosts, DoNotCountOnGpusThatPassDataOn) {
   const GpuHost host = plan_of({"dgx1v", {0, 5}}, {0, 1}).host;

@@ -327,6 +327,35 @@ TEST_F(LearnGpusOfHosts, FailsByAnErrorWhereMemoryHasRunOut) {
   }
 }
 
+/// Whichever step it is: a rank looks that leads no host, too.
+TEST_F(LearnGpusOfHosts, FailsOnAllRanksWhereAnyStepDoesOnOne) {
+  const connect::Placement placement = connect::Placement::of_nodes(hosts);
+  constexpr int kSteps = 12;
+  for (int failing = 1; failing <= kSteps + 1; ++failing) {
+    std::vector<int> thrown(5);
+    std::atomic<int> most = 0;
+    Job other{.ranks = 5};
+    other.run([&](Rank& self) {
+      const Bootstrap bootstrap(self.bootstrap());
+      RankExchange exchange = exchange_of(bootstrap);
+      int calls = 0;
+      const auto agree = exchange.holds_everywhere;
+      exchange.holds_everywhere = [&](bool here) {
+        return agree(here && !(++calls == failing && self.rank() == failing % 5));
+      };
+      try {
+        learn_gpu_channels(self.process(), exchange, placement, gpus, {},
+                           [&](const auto&) { return hiding(machine_of(self.rank()), {gpus[4].bus_id}); });
+      } catch (const Error&) {
+        thrown[static_cast<std::size_t>(self.rank())] = 1;
+      }
+      most = std::max<int>(most, calls);
+    });
+    EXPECT_EQ(most, std::min(failing, kSteps));
+    EXPECT_THAT(thrown, Each(failing <= kSteps ? 1 : 0)) << failing;
+  }
+}
+
 topo::Discovered nobody_looks(int, const std::vector<BusId>&) {
   ADD_FAILURE() << "the machine is described";
   return {};
