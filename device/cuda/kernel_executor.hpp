@@ -1,5 +1,6 @@
-// kernel_executor.hpp -- a collective of one host by one kernel on each rank's GPU: the kernels exchange data
-// through GPU memory (kernel_links.hpp), and the host waits for its own kernel. Never run on a GPU so far.
+// kernel_executor.hpp -- a collective by one kernel on each rank's GPU: the kernels exchange data through
+// links (kernel_links.hpp), and the host waits for its own kernel and carries what leads to other hosts. Never
+// run on a GPU so far.
 #pragma once
 
 #include <cstddef>
