@@ -156,9 +156,6 @@ struct Code {
 /// Thrown by a handler.
 struct DividedByZero {};
 
-/// Sets Op::meeting of every op of the function at which lanes may part.
-void find_meetings(std::vector<Op>& ops, const Function& function);
-
 Code lower(const ptx::Module& module, const Program::Place& place);
 
 }  // namespace virtual_gpu::run::detail

@@ -132,7 +132,6 @@ struct Entry {
   std::size_t parameter_bytes = 0;
   std::size_t shared_bytes = 0;  ///< static
   std::size_t local_bytes = 0;   ///< of each thread, calls included
-  unsigned registers = 0;        ///< of each thread, as PTX has them
   std::optional<Dim> most_threads{};
   unsigned least_blocks = 1;  ///< that its registers leave room for on a multiprocessor
   std::size_t function = 0;   ///< its index in the program

@@ -1,4 +1,5 @@
 // lower.cpp -- PTX to ops: functions, their variables and what they take, and the table of opcodes.
+#include "tests/virtual_gpu/run/flow_graph.hpp"
 #include "tests/virtual_gpu/run/lowering.hpp"
 
 namespace virtual_gpu::run::detail {
@@ -104,10 +105,13 @@ void Lowering::lower_function(const ptx::Function& function) {
   for (const ptx::Instruction& instruction : function.instructions) lower_instruction(instruction);
   // The end of the text is a return, which lanes may also jump to.
   Op end{.flow = function.is_entry ? Flow::kExit : Flow::kReturn};
+  end.from.fill(constants_.add(0));
   end.line = function.instructions.empty() ? function.line : function.instructions.back().line;
   code_.ops.push_back(std::move(end));
   lowered.end = static_cast<std::uint32_t>(code_.ops.size());
-  find_meetings(code_.ops, lowered);
+  const FlowGraph graph(code_.ops, lowered);
+  find_meetings(code_.ops, lowered, graph);
+  share_slots(code_.ops, lowered, graph);
 }
 
 void Lowering::lower_instruction(const ptx::Instruction& instruction) {
@@ -160,7 +164,6 @@ void Lowering::add_entry(std::size_t index) {
   Entry entry{.name = function.name,
               .shared_bytes = function.shared_bytes,
               .local_bytes = function.most_frame_bytes,
-              .registers = static_cast<unsigned>(function.most_slots),
               .function = index};
   for (std::size_t i = 0; i < read.parameters; ++i) {
     const ptx::Variable& variable = read.variables[i];
