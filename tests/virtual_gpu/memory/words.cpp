@@ -135,18 +135,23 @@ std::vector<std::uint64_t> whole_lines(Regions& regions, const Form& form, std::
                                        bool stores) {
   std::vector<std::uint64_t> result;
   if (lanes.size() * form.bytes < kLineBytes) return result;
-  std::vector<std::pair<std::uint64_t, std::bitset<kLineBytes>>> covered;
+  struct Line {
+    std::uint64_t begin;
+    std::array<std::uint64_t, 2> covered;  ///< by byte
+  };
+  std::vector<Line> lines;
+  const std::uint64_t bytes = (std::uint64_t{1} << form.bytes) - 1;
   for (const Access& access : lanes) {
-    const std::uint64_t line = access.address / kLineBytes * kLineBytes;
-    auto at =
-        std::find_if(covered.begin(), covered.end(), [&](const auto& one) { return one.first == line; });
-    if (at == covered.end()) at = covered.insert(at, {line, {}});
-    for (std::size_t i = 0; i < form.bytes; ++i) at->second.set((access.address - line + i) % kLineBytes);
+    const std::uint64_t begin = access.address / kLineBytes * kLineBytes, offset = access.address - begin;
+    if (offset % form.bytes != 0) continue;  // an error, which who loads or stores it finds
+    auto at = std::ranges::find(lines, begin, &Line::begin);
+    if (at == lines.end()) at = lines.insert(at, {begin, {}});
+    at->covered[offset / 64] |= bytes << offset % 64;
   }
-  for (const auto& [line, bytes] : covered) {
-    if (!bytes.all()) continue;
-    const Path path = regions.find(lanes.front().thread, line, kLineBytes, stores).path;
-    if (path == Path::kSameGpu || path == Path::kNvlink) result.push_back(line);
+  for (const Line& line : lines) {
+    if ((line.covered[0] & line.covered[1]) != ~std::uint64_t{0}) continue;
+    const Path path = regions.find(lanes.front().thread, line.begin, kLineBytes, stores).path;
+    if (path == Path::kSameGpu || path == Path::kNvlink) result.push_back(line.begin);
   }
   return result;
 }

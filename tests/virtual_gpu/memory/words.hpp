@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bitset>
 #include <vector>
 
 #include "tests/virtual_gpu/memory/space.hpp"

@@ -1,4 +1,5 @@
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstdlib>
@@ -15,20 +16,23 @@ Error::Error(int line, const std::string& what)
     : std::runtime_error(loom::format("line {}: {}", line, what)), line_(line) {}
 
 std::optional<Type> find_type(std::string_view name) {
-  if (name == "pred") return Type{Kind::kPredicate, 1};
-  for (const unsigned bits : {16U})
-    for (const bool packed : {false, true}) {
-      const std::string_view suffix = packed ? "16x2" : "16";
-      if (name == loom::format("f{}", suffix)) return Type{Kind::kFloat, bits, packed};
-      if (name == loom::format("bf{}", suffix)) return Type{Kind::kBfloat, bits, packed};
-    }
-  for (const unsigned bits : {8U, 16U, 32U, 64U}) {
-    if (name == loom::format("b{}", bits)) return Type{Kind::kBits, bits};
-    if (name == loom::format("u{}", bits)) return Type{Kind::kUnsigned, bits};
-    if (name == loom::format("s{}", bits)) return Type{Kind::kSigned, bits};
-    if (name == loom::format("f{}", bits) && bits >= 32) return Type{Kind::kFloat, bits};
-  }
-  return std::nullopt;
+  struct Named {
+    std::string_view name;
+    Type type;
+  };
+  static constexpr Named kTypes[] = {
+      {"pred", {Kind::kPredicate, 1}},      {"b8", {Kind::kBits, 8}},
+      {"b16", {Kind::kBits, 16}},           {"b32", {Kind::kBits, 32}},
+      {"b64", {Kind::kBits, 64}},           {"u8", {Kind::kUnsigned, 8}},
+      {"u16", {Kind::kUnsigned, 16}},       {"u32", {Kind::kUnsigned, 32}},
+      {"u64", {Kind::kUnsigned, 64}},       {"s8", {Kind::kSigned, 8}},
+      {"s16", {Kind::kSigned, 16}},         {"s32", {Kind::kSigned, 32}},
+      {"s64", {Kind::kSigned, 64}},         {"f16", {Kind::kFloat, 16, false}},
+      {"f16x2", {Kind::kFloat, 16, true}},  {"f32", {Kind::kFloat, 32}},
+      {"f64", {Kind::kFloat, 64}},          {"bf16", {Kind::kBfloat, 16, false}},
+      {"bf16x2", {Kind::kBfloat, 16, true}}};
+  const auto* const found = std::ranges::find(kTypes, name, &Named::name);
+  return found == std::end(kTypes) ? std::nullopt : std::optional(found->type);
 }
 
 namespace {

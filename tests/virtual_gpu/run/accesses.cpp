@@ -19,10 +19,46 @@ Slot update(std::byte* at, const Op& op, Slot a, Slot b) {
   return old;
 }
 
+/// Calls body<N>() with the number of bytes that a lane loads or stores.
+template <class Body>
+void by_bytes(std::size_t bytes, Body&& body) {
+  switch (bytes) {
+    case 1:
+      return body.template operator()<1>();
+    case 2:
+      return body.template operator()<2>();
+    case 4:
+      return body.template operator()<4>();
+    case 8:
+      return body.template operator()<8>();
+    default:
+      return body.template operator()<16>();
+  }
+}
+
+template <std::size_t kBytes>
+bool all_written(const std::uint8_t* flags) {
+  std::array<std::uint8_t, kBytes> all, are;
+  all.fill(1);
+  std::memcpy(are.data(), flags, kBytes);
+  return are == all;
+}
+
+/// An element as a register has it.
+Slot extended(const Op& op, const std::byte* elem) {
+  Slot value = 0;
+  by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
+    if constexpr (kBytes <= sizeof(Slot)) std::memcpy(&value, elem, kBytes);
+  });
+  const unsigned unused = 64 - op.elem_bytes * 8U;
+  if (op.is_signed) value = static_cast<Slot>(static_cast<std::int64_t>(value << unused) >> unused);
+  return value & op.width;
+}
+
 }  // namespace
 
-Block::Place Block::place(Warp& warp, const Set& set, const Op& op, unsigned lane) {
-  const std::uint64_t address = value(warp, set, op, 0, lane) + op.offset;
+inline Block::Place Block::place(const Set& set, const Op& op, Slot base) const {
+  const std::uint64_t address = base + op.offset;
   if (op.where == Where::kFrame) return {Where::kLocal, set.first_byte + address};
   if (op.where != Where::kGeneric) return {op.where, address};
   constexpr Where kWindows[] = {Where::kGlobal, Where::kShared, Where::kLocal, Where::kParameters};
@@ -32,13 +68,18 @@ Block::Place Block::place(Warp& warp, const Set& set, const Op& op, unsigned lan
 }
 
 /// Where the host has memory of the block, of a thread, or the parameters.
-std::byte* Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, std::size_t bytes,
-                        bool stores) {
+template <std::size_t kBytes>
+inline std::byte* Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores) {
   std::byte* memory = nullptr;
   std::uint8_t* written = nullptr;
   std::size_t end = 0, at = place.address;
-  std::string_view name = "shared";
-  if (place.where == Where::kShared && at >= kDynamicShared) {
+  const char* name = "shared";
+  if (place.where == Where::kLocal) {
+    name = "local";
+    end = warp.local.size() / kLanes;
+    memory = warp.local.data() + lane * end;
+    written = warp.local_written.data() + lane * end;
+  } else if (place.where == Where::kShared && at >= kDynamicShared) {
     at -= kDynamicShared;
     memory = shared_.data() + entry_.shared_bytes;
     written = shared_written_.data() + entry_.shared_bytes;
@@ -47,73 +88,77 @@ std::byte* Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, st
     memory = shared_.data();
     written = shared_written_.data();
     end = entry_.shared_bytes;
-  } else if (place.where == Where::kLocal) {
-    name = "local";
-    end = warp.local.size() / kLanes;
-    memory = warp.local.data() + lane * end;
-    written = warp.local_written.data() + lane * end;
   } else {
     name = "parameter";
     end = launch_.parameters.size();
     if (stores) fail(Fault::Kind::kReadOnly, warp, lane, op, "a kernel's parameters cannot be stored to");
     memory = const_cast<std::byte*>(launch_.parameters.data());
   }
-  if (at % bytes != 0)
+  if (at % kBytes != 0)
     fail(Fault::Kind::kMisaligned, warp, lane, op,
-         loom::format("{:#x} of {} memory is no multiple of {}", at, name, bytes));
-  if (at > end || end - at < bytes)
+         loom::format("{:#x} of {} memory is no multiple of {}", at, name, kBytes));
+  if (at > end || end - at < kBytes)
     fail(Fault::Kind::kForeignAddress, warp, lane, op,
-         loom::format("{} bytes at {:#x} of {} memory, which has {}", bytes, at, name, end));
-  if (written != nullptr && stores) std::memset(written + at, 1, bytes);
-  if (written != nullptr && !stores && std::memchr(written + at, 0, bytes) != nullptr)
+         loom::format("{} bytes at {:#x} of {} memory, which has {}", kBytes, at, name, end));
+  if (written != nullptr && stores) std::memset(written + at, 1, kBytes);
+  if (written != nullptr && !stores && !all_written<kBytes>(written + at))
     fail(Fault::Kind::kNeverWritten, warp, lane, op,
-         loom::format("{} bytes at {:#x} of {} memory were never written", bytes, at, name));
+         loom::format("{} bytes at {:#x} of {} memory were never written", kBytes, at, name));
   return memory + at;
 }
 
 void Block::load(Warp& warp, const Set& set, const Op& op, Mask mask) {
   const std::size_t bytes = std::size_t{op.elem_bytes} * op.elems;
+  const Frame registers = frame(warp, set);
+  const Slot* const bases = registers.in(op, 0);
   Data data;
   std::array<Access, kLanes> global;
   std::size_t globals = 0;
-  for_lanes(mask, [&](unsigned lane) {
-    const Place at = place(warp, set, op, lane);
-    if (at.where == Where::kGlobal)
-      global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
-    else
-      std::memcpy(data[lane].data(), inner(warp, op, at, lane, bytes, false), bytes);
+  by_bytes(bytes, [&]<std::size_t kBytes>() {
+    for_lanes(mask, [&](unsigned lane) {
+      const Place at = place(set, op, bases[lane]);
+      if (at.where == Where::kGlobal)
+        global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
+      else
+        std::memcpy(data[lane].data(), inner<kBytes>(warp, op, at, lane, false), kBytes);
+    });
   });
   if (globals > 0) view_->load({bytes, op.order, op.scope}, {global.data(), globals});
-  const unsigned unused = 64 - op.elem_bytes * 8U;
-  for_lanes(mask, [&](unsigned lane) {
-    // A flag in shared memory orders what is in global memory, too.
-    if (globals == 0 && op.order == memory::Order::kAcquire) view_->fence(thread(warp, lane), op.scope);
-    for (std::size_t i = 0; i < op.elems; ++i) {
-      Slot value = 0;
-      std::memcpy(&value, data[lane].data() + i * op.elem_bytes, op.elem_bytes);
-      if (op.is_signed) value = static_cast<Slot>(static_cast<std::int64_t>(value << unused) >> unused);
-      if (op.to[i] != kNoSlot) frame(warp, set).out(op, i)[lane] = value & op.width;
-    }
-  });
+  // A flag in shared memory orders what is in global memory, too.
+  if (globals == 0 && op.order == memory::Order::kAcquire)
+    for_lanes(mask, [&](unsigned lane) { view_->fence(thread(warp, lane), op.scope); });
+  for (std::size_t i = 0; i < op.elems; ++i) {
+    if (op.to[i] == kNoSlot) continue;
+    Slot* const to = registers.out(op, i);
+    for_lanes(mask, [&](unsigned lane) { to[lane] = extended(op, data[lane].data() + i * op.elem_bytes); });
+  }
 }
 
 void Block::store(Warp& warp, const Set& set, const Op& op, Mask mask) {
   const std::size_t bytes = std::size_t{op.elem_bytes} * op.elems;
+  const Frame registers = frame(warp, set);
+  const Slot* const bases = registers.in(op, 0);
   Data data;
+  for (std::size_t i = 0; i < op.elems; ++i) {
+    const Slot* const stored = registers.in(op, 1 + i);
+    by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
+      if constexpr (kBytes <= sizeof(Slot))
+        for_lanes(mask,
+                  [&](unsigned lane) { std::memcpy(data[lane].data() + i * kBytes, &stored[lane], kBytes); });
+    });
+  }
   std::array<Access, kLanes> global;
   std::size_t globals = 0;
-  for_lanes(mask, [&](unsigned lane) {
-    for (std::size_t i = 0; i < op.elems; ++i) {
-      const Slot stored = value(warp, set, op, 1 + i, lane);
-      std::memcpy(data[lane].data() + i * op.elem_bytes, &stored, op.elem_bytes);
-    }
-    const Place at = place(warp, set, op, lane);
-    if (at.where == Where::kGlobal) {
-      global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
-      return;
-    }
-    if (op.order == memory::Order::kRelease) view_->fence(thread(warp, lane), op.scope);
-    std::memcpy(inner(warp, op, at, lane, bytes, true), data[lane].data(), bytes);
+  by_bytes(bytes, [&]<std::size_t kBytes>() {
+    for_lanes(mask, [&](unsigned lane) {
+      const Place at = place(set, op, bases[lane]);
+      if (at.where == Where::kGlobal) {
+        global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
+        return;
+      }
+      if (op.order == memory::Order::kRelease) view_->fence(thread(warp, lane), op.scope);
+      std::memcpy(inner<kBytes>(warp, op, at, lane, true), data[lane].data(), kBytes);
+    });
   });
   if (globals > 0) view_->store({bytes, op.order, op.scope}, {global.data(), globals});
 }
@@ -121,15 +166,17 @@ void Block::store(Warp& warp, const Set& set, const Op& op, Mask mask) {
 void Block::atomic(Warp& warp, const Set& set, const Op& op, Mask mask) {
   for_lanes(mask, [&](unsigned lane) {
     const Slot a = value(warp, set, op, 1, lane), b = value(warp, set, op, 2, lane);
-    const Place at = place(warp, set, op, lane);
-    Slot old;
+    const Place at = place(set, op, value(warp, set, op, 0, lane));
+    Slot old = 0;
     if (at.where == Where::kGlobal) {
       old =
           view_->update({op.elem_bytes, op.order, op.scope}, thread(warp, lane), at.address, op.change, a, b);
     } else {
       if (op.order != memory::Order::kRelaxed) view_->fence(thread(warp, lane), op.scope);
-      inner(warp, op, at, lane, op.elem_bytes, false);
-      old = update(inner(warp, op, at, lane, op.elem_bytes, true), op, a, b);
+      by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
+        inner<kBytes>(warp, op, at, lane, false);
+        old = update(inner<kBytes>(warp, op, at, lane, true), op, a, b);
+      });
     }
     if (op.to[0] != kNoSlot) frame(warp, set).out(op, 0)[lane] = old;
   });

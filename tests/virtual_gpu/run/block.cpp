@@ -1,6 +1,8 @@
 #include "tests/virtual_gpu/run/block.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -19,6 +21,44 @@ Fault::Kind kind_of(const memory::Error& error) {
 
 Mask first_lanes(unsigned count) {
   return count >= kLanes ? ~Mask{0} : (Mask{1} << count) - 1;
+}
+
+void copy_local(WarpMemory& memory, std::size_t from, std::size_t to, std::size_t bytes) {
+  std::memcpy(&memory.local[to], &memory.local[from], bytes);
+  std::memcpy(&memory.local_written[to], &memory.local_written[from], bytes);
+}
+
+/// Of warps that have ended. Fresh pages for every block would cost as much as running it.
+class SpareMemory {
+ public:
+  WarpMemory take(const Function& function) {
+    WarpMemory result;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!spare_.empty()) {
+        result = std::move(spare_.back());
+        spare_.pop_back();
+      }
+    }
+    result.slots.assign(function.most_slots * kLanes, 0);
+    result.local.resize(function.most_frame_bytes * kLanes);
+    result.local_written.assign(result.local.size(), 0);
+    return result;
+  }
+  void give_back(WarpMemory memory) {
+    constexpr std::size_t kMost = 256;
+    const std::lock_guard lock(mutex_);
+    if (spare_.size() < kMost) spare_.push_back(std::move(memory));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<WarpMemory> spare_;
+};
+
+SpareMemory& spare_memory() {
+  static auto* const spare = new SpareMemory;  // blocks may outlive static objects
+  return *spare;
 }
 
 }  // namespace
@@ -41,11 +81,13 @@ Block::Block(const Code& code, const Entry& entry, const Launch& launch, const S
     Warp& warp = warps_[i];
     warp.index = i;
     warp.lanes = first_lanes(threads_ - i * kLanes);
-    warp.slots.resize(function.most_slots * kLanes);
-    warp.local.resize(function.most_frame_bytes * kLanes);
-    warp.local_written.resize(warp.local.size());
+    static_cast<WarpMemory&>(warp) = spare_memory().take(function);
     warp.sets[0] = {.lanes = warp.lanes, .pc = function.begin};
   }
+}
+
+Block::~Block() {
+  for (Warp& warp : warps_) spare_memory().give_back(std::move(warp));
 }
 
 /// Stores that were on their way may find their memory gone.
@@ -291,11 +333,7 @@ void Block::call(Warp& warp, Set& set, const Op& op) {
     std::fill_n(warp.local_written.begin() + static_cast<std::ptrdiff_t>(base + frame_at), called.frame_bytes,
                 0);
     for (const Copy& copy : call.arguments)
-      for (std::size_t i = 0; i < copy.bytes; ++i) {
-        const std::size_t from = base + set.first_byte + copy.from + i, to = base + frame_at + copy.to + i;
-        warp.local[to] = warp.local[from];
-        warp.local_written[to] = warp.local_written[from];
-      }
+      copy_local(warp, base + set.first_byte + copy.from, base + frame_at + copy.to, copy.bytes);
   });
   set.first_slot += caller.slots;
   set.first_byte = frame_at;
@@ -314,12 +352,8 @@ bool Block::give_return(Warp& warp, Set& set) {
   const std::size_t bytes = warp.local.size() / kLanes;
   for_lanes(set.lanes, [&](unsigned lane) {
     for (const Copy& copy : code_.calls[code_.ops[to.call].target].results)
-      for (std::size_t i = 0; i < copy.bytes; ++i) {
-        const std::size_t from = lane * bytes + set.first_byte + copy.from + i,
-                          into = lane * bytes + to.first_byte + copy.to + i;
-        warp.local[into] = warp.local[from];
-        warp.local_written[into] = warp.local_written[from];
-      }
+      copy_local(warp, lane * bytes + set.first_byte + copy.from, lane * bytes + to.first_byte + copy.to,
+                 copy.bytes);
     warp.stacks[lane].pop_back();
   });
   set.pc = to.call + 1;
@@ -419,9 +453,11 @@ int Block::common_meeting(const Warp& warp, int a, int b) const {
 
 /// Lanes that have just been released, whole sets of them, go on together where they are at the same place.
 void Block::join(Warp& warp, Mask released) {
-  for (Set& set : warp.sets)
+  for (Set& set : warp.sets) {
+    if ((released & ~set.lanes) == 0) return;
+    if ((set.lanes & released) == 0) continue;
     for (Set& other : warp.sets) {
-      if (&set >= &other || (set.lanes & released) == 0 || (other.lanes & released) == 0) continue;
+      if (&set >= &other || (other.lanes & released) == 0) continue;
       if (set.pc != other.pc || set.first_slot != other.first_slot) continue;
       const int common = common_meeting(warp, set.meeting, other.meeting);
       const int of_set = std::exchange(set.meeting, common), of_other = std::exchange(other.meeting, common);
@@ -430,6 +466,7 @@ void Block::join(Warp& warp, Mask released) {
       set.lanes |= other.lanes;
       other.lanes = 0;
     }
+  }
 }
 
 // -------------------------------------------------------------------------------------------------- faults

@@ -42,12 +42,15 @@ struct Return {
   std::size_t first_slot = 0, first_byte = 0;
 };
 
-struct Warp {
-  unsigned index = 0;
-  Mask lanes = 0, exited = 0;
+struct WarpMemory {
   std::vector<Slot> slots;
   std::vector<std::byte> local;             ///< of each lane local_bytes
   std::vector<std::uint8_t> local_written;  ///< by byte
+};
+
+struct Warp : WarpMemory {
+  unsigned index = 0;
+  Mask lanes = 0, exited = 0;
   std::array<std::vector<Return>, kLanes> stacks;
   std::array<Set, kLanes> sets;
   std::vector<PartedLanes> meetings;
@@ -60,6 +63,9 @@ class Block {
  public:
   Block(const Code& code, const Entry& entry, const Launch& launch, const Settings& settings, Dim index,
         std::unique_ptr<memory::View> view, std::uint64_t seed);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
 
   /// Runs to its end, or until `stop()`. Throws Fault.
   template <class Stop>
@@ -120,8 +126,9 @@ class Block {
     Where where;
     std::uint64_t address;
   };
-  Place place(Warp& warp, const Set& set, const Op& op, unsigned lane);
-  std::byte* inner(Warp& warp, const Op& op, Place place, unsigned lane, std::size_t bytes, bool stores);
+  Place place(const Set& set, const Op& op, Slot base) const;
+  template <std::size_t kBytes>
+  std::byte* inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores);
 
   Frame frame(Warp& warp, const Set& set) const {
     return {warp.slots.data() + set.first_slot * kLanes, code_.constants.data()};
