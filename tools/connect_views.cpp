@@ -69,9 +69,7 @@ std::string offline_text(const OfflineJob& offline) {
         "rules of loom\n",
         usual.max_channels, usual.most_gbps);
   const bool between_hosts = offline.job.nodes() > 1;
-  return loom::format("run by the plugin's kernels{}: {}; offline: multicast, and {}\n",
-                      between_hosts ? " where a rule of coll_loom_tune names them" : "",
-                      offline.gpu_summary(),
+  return loom::format("run by the plugin's kernels: {}; offline: multicast, and {}\n", offline.gpu_summary(),
                       between_hosts ? "which port a channel uses" : "what goes through ports");
 }
 

@@ -194,12 +194,9 @@ std::vector<Call> calls_of(const Options& options, int ranks) {
   return calls;
 }
 
-/// Hosts like the machine, with so many ranks each. Where no rule names kernels between hosts, there are no
-/// channels to look for.
+/// Hosts like the machine, with so many ranks each.
 GpuPlan plan_on_gpus(const topo::System& machine, const std::vector<int>& counts, const Tune& tune) {
   if (counts.size() == 1) return {machine_of_ranks(machine, counts[0]), tune};
-  if (!tune.names_kernels())
-    return {machine_of_ranks(machine, static_cast<int>(machine.gpus().size())), tune};
   std::map<int, topo::MachineOfRanks> machines;
   std::vector<const topo::MachineOfRanks*> hosts;
   std::vector<std::int32_t> leaders;

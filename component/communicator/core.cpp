@@ -258,8 +258,7 @@ bool loom_may_carry(loom_collective collective, bool one_host) {
   return loom::may_carry(static_cast<Collective>(collective), one_host);
 }
 bool loom_may_carry_on_devices(loom_collective collective, bool one_host) {
-  return loom::may_carry_on_devices(static_cast<Collective>(collective), one_host) &&
-         (one_host || (the_process != nullptr && the_process->tune().names_kernels()));
+  return loom::may_carry_on_devices(static_cast<Collective>(collective), one_host);
 }
 bool loom_may_stream(loom_collective collective, bool one_host) {
   return loom::may_stream(static_cast<Collective>(collective), one_host);

@@ -31,13 +31,9 @@ DeviceCalls::Kernel& DeviceCalls::kernel_for(Algorithm algorithm, const device::
 
 /// As far as links are known.
 bool DeviceCalls::may_carry_by(Algorithm algorithm, const device::Call& call, std::uint32_t epoch) {
-  const connect::Shape& shape = member_.group->wiring.shape;
-  if (shape.hosts > 1 &&
-      !member_.group->tune.has_rule_on_devices(call.collective, selector_.whole_message_of(call), algorithm))
-    return false;
   return can_on_gpus(algorithm, selector_.conditions(), call.collective,
-                     device::shared_bytes(call, shape.ranks), member_.group->reproducible,
-                     links_.gpus ? &links_.gpus->form() : nullptr) &&
+                     device::shared_bytes(call, member_.group->wiring.shape.ranks),
+                     member_.group->reproducible, links_.gpus ? &links_.gpus->form() : nullptr) &&
          !kernel_for(algorithm, call).is_refused_for(epoch);
 }
 

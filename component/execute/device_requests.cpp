@@ -19,9 +19,7 @@ using device::cuda::ZeroCopyExecutor;
 using Phase = DeviceOperation::Phase;
 
 bool DeviceCalls::may_ask(const device::Call& call) const {
-  const bool one_host = member_.group->wiring.shape.hosts == 1;
-  return (one_host || member_.group->tune.names_kernels()) &&
-         may_carry_on_devices(call.collective, one_host) && is_possible(call);
+  return may_carry_on_devices(call.collective, member_.group->wiring.shape.hosts == 1) && is_possible(call);
 }
 
 std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,

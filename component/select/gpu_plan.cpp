@@ -121,7 +121,6 @@ GpuPlan::GpuPlan(const topo::MachineOfRanks& machine, const Tune& tune,
 GpuPlan::GpuPlan(const connect::Placement& placement, std::span<const topo::MachineOfRanks* const> hosts,
                  const Tune& tune, const connect::GpuChannelRequest& request, std::uint64_t room)
     : tune_(tune), hosts_(placement.nodes()) {
-  if (hosts_ > 1 && !tune.names_kernels()) return;
   const std::vector<GpuFacts> facts = facts_of(placement, hosts, room);
   const int ranks = ranks_ = static_cast<int>(facts.size());
   std::vector<int> host_of;
@@ -192,20 +191,17 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
   if (!row.carries(collective)) return loom::format("{} does not carry {}", row.name, name_of(collective));
   if (const char* why = row.why_not(conditions, collective)) return why;
   if (!row.takes(conditions, collective, bytes)) return "it has no bytes";
-  if (conditions.shape.hosts == 1) return why_no_links_;
-  if (!tune_.has_rule_on_devices(collective, all)) return "between hosts only rules ask for kernels";
-  return may_stay ? why_no_links_ : "it does not wait, and the fallback component would carry it on host memory";
+  return may_stay ? why_no_links_
+                  : "it does not wait, and the fallback component would carry it on host memory";
 }
 
 GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm;
-  const bool between_hosts = conditions.shape.hosts > 1,
-             may_stay = !between_hosts || may_wait || on_host != Algorithm::kFallback;
+  const bool may_stay = conditions.shape.hosts == 1 || may_wait || on_host != Algorithm::kFallback;
   const auto carries = [&](Algorithm algorithm) {
     if (!links_ || conditions.shape.hosts != hosts_ || !may_stay) return false;
-    if (between_hosts && !tune_.has_rule_on_devices(collective, all, algorithm)) return false;
     return can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);
   };
   const int ranks = conditions.shape.ranks;

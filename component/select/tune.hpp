@@ -68,10 +68,6 @@ class Tune {
   bool may_use_kernels(bool zero_copy = true) const;
   /// Some rule names it.
   bool names(Algorithm algorithm) const;
-  bool names_kernels() const {
-    return names(Algorithm::kKernel) || names(Algorithm::kKernelRing) || names(Algorithm::kKernelTree) ||
-           names(Algorithm::kKernelHier);
-  }
   /// Where the ranges of the collective's rules begin and end, except 0 and infinity.
   std::vector<std::size_t> limits(device::Collective collective) const;
   /// A line for each rule that has no effect on such a communicator, with the reason. not_on_gpus: why no

@@ -40,9 +40,7 @@ DeviceUse device_use(Process& process, bool looks) {
   return DeviceUse::kKeepsCalls;
 }
 
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, const Tune& tune) {
-  if (hosts > 1 && !tune.names_kernels())
-    return "the ranks are on several hosts, where only rules of coll_loom_tune ask for kernels";
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks) {
   const auto without =
       std::ranges::find_if(ranks, [](DeviceUse use) { return use != DeviceUse::kKeepsCalls; });
   if (without == ranks.end()) return {};

@@ -24,9 +24,8 @@ enum class DeviceUse : std::uint64_t {
 /// Of this rank. looks: it looks for devices on this communicator.
 DeviceUse device_use(Process& process, bool looks);
 
-/// Why a communicator of ranks on `hosts` hosts keeps no calls on GPUs, as the rest of a sentence; of ranks
-/// that differ the first that does not. Empty: it does. Between hosts it does where the rules of
-/// coll_loom_tune, which are the same on all ranks, name kernels.
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, const Tune& tune);
+/// Why a communicator of these ranks keeps no calls on GPUs, as the rest of a sentence; of ranks that differ
+/// the first that does not. Empty: it does.
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks);
 
 }  // namespace loom

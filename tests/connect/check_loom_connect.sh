@@ -129,7 +129,7 @@ contains "$("$loom" connect "$machine" --nodes 2)" 'offline: not run by the plug
 
 # several hosts with GPUs by the rules of loom
 out=$("$loom" connect "$machine" --nodes 2 --model loom --simulate 1G)
-contains "$out" "run by the plugin's kernels where a rule of coll_loom_tune names them: 16 GPUs on 2 hosts, NVSwitch; 16 rings, 384 of"
+contains "$out" "run by the plugin's kernels: 16 GPUs on 2 hosts, NVSwitch; 16 rings, 384 of"
 ! grep -Eq '^(ring|tree): .*offline' <<<"$out" || fail "two hosts: what the plugin runs is offline: $out"
 contains "$("$loom" connect "$machine" --nodes 2 --model loom --channel-gbps 6)" 'offline: not run by the plugin, which asks for at most 16 channels'
 

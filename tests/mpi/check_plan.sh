@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_plan.sh LOOM FILE RANKS COMMAND... -- what a program does on GPUs at coll_loom_verbose 2 is what `loom plan` says of
 # the machine in FILE: its channels, and of each call that is told by which links and protocol how many of them carry it.
-# RANKS "2,1": on two hosts, where a rule names kernels for all calls.
+# RANKS "2,1": on two hosts.
 set -euo pipefail
 loom=$1 file=$2 ranks=$3
 shift 3
@@ -13,7 +13,7 @@ printf '%s\n' "$output"
 (( code == 0 )) || fail "the command fails"
 commas=${ranks//[^,]/}
 hosts=()
-[[ -z $commas ]] || hosts=(--hosts $((${#commas} + 1)) --tune all:kernel)
+[[ -z $commas ]] || hosts=(--hosts $((${#commas} + 1)))
 plan() { "$loom" plan "$file" --memory device --ranks-per-host "$ranks" "${hosts[@]}" "$@"; }
 
 channels=$(plan --collective allreduce --bytes 8 | head -1)

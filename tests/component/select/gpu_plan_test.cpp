@@ -124,8 +124,6 @@ TEST(GpuPlan, SaysWhyACallIsStaged) {
   };
   EXPECT_EQ(why(one_host(), Collective::kBarrier, 0), "kernel does not carry barrier");
   EXPECT_EQ(why(one_host(), Collective::kAllreduce, 0), "it has no bytes");
-  const Conditions two{.shape = {.ranks = 16, .hosts = 2, .ranks_per_host = 8}};
-  EXPECT_EQ(why(two, Collective::kAllreduce, 8), "between hosts only rules ask for kernels");
 }
 
 /// Two and one rank of hosts alike, as the plugin's ranks put it together (see take_channels of DeviceLinks).
@@ -160,11 +158,13 @@ TEST(GpuPlan, IsWhatThePluginPutsTogetherBetweenHosts) {
               text_of(ways.way(Collective::kAllreduce, bytes, KernelLinkage::kTrees)));
     EXPECT_EQ(bcast.why, "a rule of coll_loom_tune");
   }
-  EXPECT_EQ(call(Collective::kAllGather, 8).why, "between hosts only rules ask for kernels");
+  for (std::size_t bytes = 8; bytes <= std::size_t{1} << 28; bytes *= 8)
+    EXPECT_EQ(call(Collective::kAllGather, bytes).algorithm, Algorithm::kKernel) << "without a rule";
   EXPECT_EQ(call(Collective::kBroadcast, 8, false).why,
             "it does not wait, and the fallback component would carry it on host memory");
   EXPECT_EQ(call(Collective::kBroadcast, std::size_t{1} << 24, false).why, "a rule of coll_loom_tune");
-  EXPECT_EQ(GpuPlan(placement, hosts, {}).channels(), nullptr) << "nobody looks for them";
+  EXPECT_EQ(GpuPlan(placement, hosts, Tune::parse("all:staged", "rules")).channels(), nullptr)
+      << "nobody looks for them";
 }
 
 TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
