@@ -49,7 +49,10 @@ static int make_operand_type(size_t total, struct ompi_datatype_t* element, stru
   struct ompi_datatype_t* tile = NULL;
   int error = ompi_datatype_create_contiguous(TILE, element, &tile);
   if (error != OMPI_SUCCESS) return error;
-  *made = ompi_datatype_create(2);
+  /* Room for what both are made of, with a loop around each: Open MPI 4.1 may write behind what it has made
+   * larger itself. */
+  enum { LOOPS = 2 * 2 };
+  *made = ompi_datatype_create((int32_t)(tile->super.desc.used + element->super.desc.used + LOOPS));
   error = *made == NULL ? MPI_ERR_NO_MEM : OMPI_SUCCESS;
   if (error == OMPI_SUCCESS && tiles > 0)
     error = ompi_datatype_add(*made, tile, tiles, 0, (ptrdiff_t)(TILE * bytes));
