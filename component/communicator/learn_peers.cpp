@@ -142,7 +142,7 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
   group.reproducible = peers[0].reproducible != 0;
   std::vector<DeviceUse> uses;
   for (const PeerInfo& peer : peers) uses.push_back(peer.device_use);
-  group.not_on_gpus = why_not_on_gpus(uses);
+  group.not_on_gpus = why_not_on_gpus(uses, group.wiring.shape.hosts, group.reproducible);
   for (std::size_t i = 0; i < group.small_below.size() && group.wiring.shape.hosts == 1; ++i)
     group.small_below[i] =
         immediate_below({.shape = group.wiring.shape}, static_cast<device::Collective>(i), {});
@@ -181,8 +181,9 @@ bool find_group(Member& member, Agreement& agreement, const Groups::Members& mem
   // was loaded; others of the group may.
   const std::uint64_t without = device_use_here(member) == DeviceUse::kKeepsCalls ? 0 : 1;
   const Agreement::Words all = agreement.largest({number << 1 | without, ~number << 1});
-  const bool found = number != 0 && all[0] >> 1 == number && all[1] == ~number << 1 &&
-                     member.group->uses_devices() == ((all[0] & 1) == 0);
+  const bool found =
+      number != 0 && all[0] >> 1 == number && all[1] == ~number << 1 &&
+      (!member.group->may_use_devices() || member.group->uses_devices() == ((all[0] & 1) == 0));
   if (!found) member.group = std::make_shared<Group>();
   return found;
 }

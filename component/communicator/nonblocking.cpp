@@ -44,7 +44,12 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     return (twin_of_ != nullptr ? twin_of_->selector_ : selector_).leading(call, choice);
   };
   const bool has_kernel = device::has_kernel(call);
-  if (has_kernel && !linking_) selector_.count_small_call(call);
+  const bool counted = has_kernel && !linking_ && selector_.count_small_call(call);
+  // Other ranks make it once.
+  const auto comes_again_staged = [&]() -> std::unique_ptr<Request> {
+    if (counted) selector_.uncount_small_call();
+    return nullptr;
+  };
   Algorithm algorithm = has_kernel ? planned() : Algorithm::kFallback;
   if (algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy) {
     if (kind == LOOM_PERSISTENT) {
@@ -62,6 +67,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
         links_.state == LinkState::kFailed ||
         (links_.state == LinkState::kReady &&
          (algorithm != Algorithm::kPairwise || links_.pairwise_state != LinkState::kNotMade));
+    if (!connected && kind == LOOM_ON_DEVICE) return comes_again_staged();
     if (!connected && !linking_)
       member_.process.count_fallback(call.collective, FallbackReason::kNotConnected);
     if (!connected) return nullptr;
@@ -69,14 +75,14 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
       algorithm = Algorithm::kFallback;
   }
-  if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) return nullptr;  // it comes again, staged
+  if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) return comes_again_staged();
   std::unique_ptr<DeviceOperation> on_device;
   if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy &&
       device_calls_.may_ask(call))
     on_device = device_calls_.begin(call, algorithm, kind == LOOM_ON_DEVICE);
   if (kind == LOOM_ON_DEVICE && !on_device) {
     if (device_calls_.wants_packing()) has_due_ = true;
-    return nullptr;
+    return comes_again_staged();
   }
   if (kind == LOOM_ON_DEVICE)
     device_calls_.explain_start(*on_device);

@@ -35,13 +35,15 @@ Conditions CallSelector::conditions() const {
           .oversubscribed = member_.group->oversubscribed};
 }
 
-void CallSelector::count_small_call(const device::Call& call) {
-  if (links_.state != LinkState::kNotMade || member_.group->hier_from == 0) return;
+bool CallSelector::count_small_call(const device::Call& call) {
+  if (links_.state != LinkState::kNotMade || member_.group->hier_from == 0) return false;
   Conditions with = conditions();
   with.hier = true;
-  if (loom::choose(with, call.collective, bytes_of(call), true, member_.group->tune).algorithm ==
+  if (loom::choose(with, call.collective, bytes_of(call), true, member_.group->tune).algorithm !=
       Algorithm::kHier)
-    ++small_calls_;
+    return false;
+  ++small_calls_;
+  return true;
 }
 
 Choice CallSelector::choose(const device::Call& call, bool may_wait) {

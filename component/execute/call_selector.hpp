@@ -51,7 +51,8 @@ class CallSelector {
   Choice choose(const device::Call& call, bool may_wait);
   Conditions conditions() const;
   /// Links are not made for a few small calls; each is counted, before choose().
-  void count_small_call(const device::Call& call);
+  bool count_small_call(const device::Call& call);
+  void uncount_small_call() noexcept { --small_calls_; }
   /// The calls of `other`, too, count for links between node leaders.
   void count_with(const CallSelector& other) noexcept { counts_with_ = &other; }
 

@@ -40,10 +40,10 @@ DeviceUse device_use(Process& process, bool looks) {
   return DeviceUse::kKeepsCalls;
 }
 
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks) {
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, bool in_order) {
   const auto without =
       std::ranges::find_if(ranks, [](DeviceUse use) { return use != DeviceUse::kKeepsCalls; });
-  if (without == ranks.end()) return {};
+  if (without == ranks.end()) return in_order && hosts > 1 ? reason(DeviceUse::kReproducible) : "";
   const bool alike = std::ranges::all_of(ranks, [&](DeviceUse use) { return use == *without; });
   return alike ? reason(*without) : loom::format("on rank {} {}", without - ranks.begin(), reason(*without));
 }

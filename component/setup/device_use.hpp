@@ -25,7 +25,7 @@ enum class DeviceUse : std::uint64_t {
 DeviceUse device_use(Process& process, bool looks);
 
 /// Why a communicator of these ranks keeps no calls on GPUs, as the rest of a sentence; of ranks that differ
-/// the first that does not. Empty: it does.
-std::string why_not_on_gpus(std::span<const DeviceUse> ranks);
+/// the first that does not. Empty: it does. in_order: all of them want coll_loom_reproducible.
+std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, bool in_order);
 
 }  // namespace loom

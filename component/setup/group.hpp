@@ -47,6 +47,8 @@ struct Group {
   RankNames names;                                ///< of host mates and neighbours
   std::shared_ptr<IdleLinks> idle;                ///< once the group is known
 
+  /// As far as it depends on more than its processes: between hosts there is nothing that keeps an order.
+  bool may_use_devices() const { return wiring.shape.hosts == 1 || !reproducible; }
   /// It leaves calls to algorithms on GPUs, and all ranks can.
   bool uses_devices() const { return not_on_gpus.empty(); }
   /// Of several hosts: the ring that crosses them.

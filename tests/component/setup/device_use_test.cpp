@@ -10,11 +10,17 @@ namespace {
 TEST(DeviceUse, IsDeniedForAReasonThatNamesTheRankWhereRanksDiffer) {
   constexpr auto kKeeps = DeviceUse::kKeepsCalls, kNoDriver = DeviceUse::kNoDriver,
                  kRules = DeviceUse::kOtherRules;
-  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}), "");
-  EXPECT_EQ(why_not_on_gpus(std::array{kNoDriver, kNoDriver}), "CUDA's driver is not loaded");
-  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kNoDriver, kRules}), "on rank 1 CUDA's driver is not loaded");
-  EXPECT_EQ(why_not_on_gpus(std::array{kRules, kNoDriver}),
+  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}, 1, false), "");
+  EXPECT_EQ(why_not_on_gpus(std::array{kNoDriver, kNoDriver}, 1, false), "CUDA's driver is not loaded");
+  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kNoDriver, kRules}, 1, false),
+            "on rank 1 CUDA's driver is not loaded");
+  EXPECT_EQ(why_not_on_gpus(std::array{kRules, kNoDriver}, 1, false),
             "on rank 0 coll_loom_tune leaves no call to algorithms on GPUs");
+  constexpr const char* kOrder =
+      "coll_loom_reproducible asks for an order of operands that kernels do not keep";
+  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}, 1, true), "") << "zero copy keeps it";
+  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}, 2, true), kOrder);
+  EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}, 2, false), "");
 }
 
 /// Whose process has no driver, as where this test runs.
