@@ -277,9 +277,7 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
       "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts; the plugin "
       "compares "
       "times, so only their order counts. With --memory device it says by which links and protocol kernels "
-      "carry a call, over the channels that the plugin finds there, and what staging would take; between "
-      "hosts "
-      "kernels carry what rules name them for (--tune all:kernel). Operations "
+      "carry a call, over the channels that the plugin finds there, and what staging would take. Operations "
       "and types are such as GPUs have. Multicast (NVLS) and NVLink between hosts are offline: no prediction "
       "has them.");
   plan.callback([options] { run(*options); });

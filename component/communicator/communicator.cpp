@@ -142,6 +142,8 @@ bool Communicator::perform_on_device(const device::Call& call) {
   if (!device_calls_.may_carry(call)) return false;
   std::optional<Algorithm> carried;
   try {
+    const bool asks_first = links_.state == LinkState::kNotMade && member_.group->wiring.shape.hosts > 1;
+    if (asks_first && !device_calls_.may_be_on_gpus(call)) return false;
     if (is_linked()) carried = device_calls_.try_perform(call);
   } catch (const Truncated&) {
     throw;

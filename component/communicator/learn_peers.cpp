@@ -210,7 +210,9 @@ void learn_group(Member& member, Agreement& agreement) {
     without_failing([&] { member.process.tell_graphs_unused(group.not_on_gpus); });
   group.idle = std::make_shared<IdleLinks>();
   const std::uint64_t number = member.rank == 0 ? member.process.groups().next_number() : 0;
-  group.number = agreement.largest({number, 0})[0];
+  const Agreement::Words all = agreement.largest({number, group.oversubscribed ? 1U : 0U});
+  group.number = all[0];
+  group.oversubscribed_somewhere = all[1] != 0;
   member.times.note("nodes", agreement);
 }
 

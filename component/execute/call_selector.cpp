@@ -32,7 +32,7 @@ Conditions CallSelector::conditions() const {
   return {.shape = member_.group->wiring.shape,
           .single_copy = !links_.pids.empty(),
           .hier = hier_is_due(),
-          .oversubscribed = member_.group->oversubscribed};
+          .oversubscribed = member_.group->oversubscribed_somewhere};
 }
 
 bool CallSelector::count_small_call(const device::Call& call) {

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "component/execute/device_pieces.hpp"
 #include "component/select/gpu_calls.hpp"
+#include "component/setup/agreement.hpp"
 
 namespace loom {
 
@@ -150,8 +151,9 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   if (!fits) owner = device::is_reduction(call.collective) ? owner_by_copies(call) : std::nullopt;
   const auto [alike, lacking] = execution_.who_lacks(owner ? note_of(call, ranks) : 0, fits);
   const bool everywhere = alike && lacking == 0;
-  // Less is copied where the few have other memory than the many.
-  const bool on_most = alike && 2 * std::popcount(lacking) < ranks;
+  // Less is copied where the few have other memory than the many, and zero copy has it bounce.
+  const bool on_most = everywhere || (alike && 2 * std::popcount(lacking) < ranks &&
+                                      may_carry_by(Algorithm::kZeroCopy, call, epoch_));
   questions_.of(call.collective, device::shared_bytes(call, ranks)).answered(on_most);
   if (!on_most) {
     explain_mixed(call, lacking);
@@ -192,6 +194,21 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   }
   call_ended();
   return algorithm;
+}
+
+bool DeviceCalls::may_be_on_gpus(const device::Call& given) {
+  const PackedCalls::Lease packing = packed(given, true);
+  const device::Call& call = packing ? packing->call() : given;
+  const std::vector<std::uint8_t> here =
+      Agreement(member_.bootstrap, member_.process).all_gather<std::uint8_t>(gpu_of(call).has_value());
+  std::uint64_t lacking = 0;
+  for (std::size_t rank = 0; rank < here.size(); ++rank)
+    if (here[rank] == 0) lacking |= std::uint64_t{1} << std::min<std::size_t>(rank, 63);
+  if (lacking == 0) return true;
+  questions_.of(call.collective, device::shared_bytes(call, member_.group->wiring.shape.ranks))
+      .answered(false);
+  explain_mixed(call, lacking);
+  return false;
 }
 
 /// It comes after what the program has put into the default stream.

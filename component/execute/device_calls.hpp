@@ -38,6 +38,9 @@ class DeviceCalls {
   /// ranks: it is to be staged, and call_ended() follows. Throws as Execution::perform().
   std::optional<Algorithm> try_perform(const device::Call& call);
   void call_ended() noexcept;
+  /// After may_carry(): the same question through the bootstrap, for links between hosts are not made for a
+  /// few calls on host memory. Collective. Throws Error.
+  bool may_be_on_gpus(const device::Call& call);
 
   // ---- Calls that do not wait. Their place among all calls is the same on all ranks.
   /// Such calls have a DeviceOperation. The same on all ranks.

@@ -156,7 +156,7 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
             : "Ranks share a GPU without MPS, or MPS leaves them too few multiprocessors.");
   if (!wanted) {  // as all ranks see: one says so
     if (member_.tells(1))
-      say(kStagedCalls, member_.group->wiring.shape.hosts > 1 ? "The ranks are on several hosts."
+      say(kStagedCalls, member_.group->wiring.shape.hosts > 1 ? "Between hosts there are kernels alone."
                         : facts.size() > device::cuda::ZeroCopyLinks::kMostRanks
                             ? "zero_copy is for 16 ranks at the most."
                             : "coll_loom_tune leaves calls to no other algorithm on GPUs.");

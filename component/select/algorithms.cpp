@@ -112,10 +112,8 @@ constexpr std::array kTable{
                  .takes = limits::may_have_bytes,
                  .suits = limits::any_size,
                  .cost = costs::unmeasured},
-    by_kernels(
-        Algorithm::kKernel, "kernel",
-        "buffers on GPUs: kernels that exchange data through links; between hosts where a rule says so",
-        limits::kernel_carries),
+    by_kernels(Algorithm::kKernel, "kernel", "buffers on GPUs: kernels that exchange data through links",
+               limits::kernel_carries),
     by_kernels(Algorithm::kKernelRing, "kernel_ring", "buffers on GPUs: the same over rings alone",
                limits::kernel_carries),
     by_kernels(Algorithm::kKernelTree, "kernel_tree", "buffers on GPUs: the same over trees alone",

@@ -59,7 +59,7 @@ struct Conditions {
   connect::Shape shape = {};
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
-  bool oversubscribed = false;  ///< one host: ranks outnumber the CPUs that they may use
+  bool oversubscribed = false;  ///< on some host ranks outnumber the CPUs that they may use
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 

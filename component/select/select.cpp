@@ -103,7 +103,7 @@ bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::
       !tune.probes(collective, all))
     return false;
   const std::optional<double> us = staged_us(conditions, collective, bytes, true, tune);
-  return us && *us <= kProbeMargin * kernel_us;
+  return !us || *us <= kProbeMargin * kernel_us;
 }
 
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,

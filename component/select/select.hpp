@@ -39,7 +39,8 @@ std::vector<Alternative> alternatives(const Conditions& conditions, device::Coll
 std::optional<double> staged_us(const Conditions& conditions, device::Collective collective,
                                 std::size_t bytes, bool may_wait, const Tune& tune);
 /// For a call whose buffers lie on GPUs on all ranks, where it is predicted to take kernel_us: whether
-/// staging it may be as fast on this machine, so that only a probe tells.
+/// staging it may be as fast on this machine, so that only a probe tells. That is so, too, where the fallback
+/// component would carry it, whose time nothing predicts.
 bool may_pay_to_stage(const Conditions& conditions, device::Collective collective, std::size_t bytes,
                       double kernel_us, const Tune& tune, Algorithm on_gpus);
 /// Why choose() answers as it does: half a sentence for users.

@@ -35,6 +35,7 @@ struct Group {
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
+  bool oversubscribed_somewhere = false;     ///< on some host; the same on all ranks
   /// The small call from which on the node leaders carry such calls, for links are not worth making for a
   /// few; 0: never.
   std::uint64_t hier_from = 0;

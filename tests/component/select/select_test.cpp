@@ -404,6 +404,8 @@ TEST(BuffersOnGpus, AreStagedAtTimesWhereThatMayPay) {
   EXPECT_FALSE(may_pay(700, 4 << 20, "all:table"));
   EXPECT_FALSE(may_pay(700, 4 << 20, "", true));  // times tell nothing
   EXPECT_TRUE(may_pay(700, 4 << 20, "bcast:kernel"));
+  EXPECT_TRUE(may_pay_to_stage({.shape = {4, 2, 2}}, Collective::kAllGather, 1000, 5, {}, Algorithm::kKernel))
+      << "the fallback component would carry it";
 }
 
 }  // namespace
