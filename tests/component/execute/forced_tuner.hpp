@@ -19,7 +19,7 @@ struct ForcedTuner {
   }
   /// Whether there are any inside a host, as if each rank had a CPU.
   static bool start(Communicator& communicator) {
-    communicator.member_.group->oversubscribed = false;
+    communicator.member_.group->oversubscribed = communicator.member_.group->oversubscribed_somewhere = false;
     return !communicator.links_.pids.empty();
   }
   static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
