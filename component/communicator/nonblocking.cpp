@@ -45,7 +45,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
   };
   const bool has_kernel = device::has_kernel(call);
   const bool counted = has_kernel && !linking_ && selector_.count_small_call(call);
-  // Other ranks make it once.
+  // Ranks with their buffers on the host make the call once: here, too, it must count once.
   const auto comes_again_staged = [&]() -> std::unique_ptr<Request> {
     if (counted) selector_.uncount_small_call();
     return nullptr;

@@ -106,16 +106,17 @@ void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool m
 
 void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call,
                                    const std::optional<device::cuda::KernelWay>& way, bool probes,
-                                   const char* condition) {
+                                   bool may_wait) {
   Explained kind{call.collective, algorithm};
   if (way) kind.by.emplace(way->algorithm, way->protocol);
   explain_once(kind, call, [&](std::size_t bytes) {
     const std::string links = way ? loom::format(" ({})", text_of(*way)) : "";
-    return loom::format("{}{}: {}{}", name_of(algorithm), links,
-                        algorithm == Algorithm::kStaged
-                            ? "no slower than kernels, as timed"
-                            : reason_on_gpus(algorithm, call.collective, bytes, probes, member_.group->tune),
-                        condition);
+    return loom::format(
+        "{}{}: {}{}", name_of(algorithm), links,
+        algorithm == Algorithm::kStaged
+            ? "no slower than kernels, as timed"
+            : reason_on_gpus(algorithm, call.collective, bytes, probes, may_wait, member_.group->tune),
+        may_wait ? "" : ", if all ranks have their buffers on GPUs");
   });
 }
 

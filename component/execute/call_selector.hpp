@@ -50,8 +50,9 @@ class CallSelector {
   /// Of the call as it would be carried now; without links, as if node leaders had none.
   Choice choose(const device::Call& call, bool may_wait);
   Conditions conditions() const;
-  /// Links are not made for a few small calls; each is counted, before choose().
+  /// Links are not made for a few small calls; each is counted, before choose(). Whether this is one.
   bool count_small_call(const device::Call& call);
+  /// Of the call that was counted last: it comes again.
   void uncount_small_call() noexcept { --small_calls_; }
   /// The calls of `other`, too, count for links between node leaders.
   void count_with(const CallSelector& other) noexcept { counts_with_ = &other; }
@@ -70,9 +71,9 @@ class CallSelector {
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
   void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
   /// The same where buffers are on GPUs; of kernels also once for each kind of links and protocol.
-  /// probes: staging may be as fast. condition: the end of the sentence.
+  /// probes: staging may be as fast.
   void explain_on_gpus(Algorithm algorithm, const device::Call& call,
-                       const std::optional<device::cuda::KernelWay>& way, bool probes, const char* condition);
+                       const std::optional<device::cuda::KernelWay>& way, bool probes, bool may_wait);
   /// Of a call that does not wait, which may go otherwise later.
   void explain_staged(const device::Call& call, const char* reason);
 

@@ -137,7 +137,7 @@ class DeviceCalls {
   Algorithm faster(const device::Call& call);
   double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
-  void explain(Algorithm leader, const device::Call& call, bool probes, const char* condition = "");
+  void explain(Algorithm leader, const device::Call& call, bool probes, bool may_wait = true);
   void explain_mixed(const device::Call& call, std::uint64_t without);
   PackedCalls::Lease packed(const device::Call& call, bool may_wait) {
     return packed_calls_.lend(call, member_.rank, member_.bootstrap.size(), may_wait);

@@ -58,7 +58,7 @@ void DeviceCalls::explain_start(const DeviceOperation& operation) {
     return selector_.explain_staged(call, "until a call that may wait has made links and kernels");
   const Window* const window = window_of(call, algorithm);
   explain(window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm, call,
-          window != nullptr, ", if all ranks have their buffers on GPUs");
+          window != nullptr, false);
 }
 
 State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {

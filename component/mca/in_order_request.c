@@ -49,8 +49,8 @@ static int make_operand_type(size_t total, struct ompi_datatype_t* element, stru
   struct ompi_datatype_t* tile = NULL;
   int error = ompi_datatype_create_contiguous(TILE, element, &tile);
   if (error != OMPI_SUCCESS) return error;
-  /* Room for what both are made of, with a loop around each: Open MPI 4.1 may write behind what it has made
-   * larger itself. */
+  /* Room for the elements of both, with a loop around each. Where Open MPI 4.1 has to make more room itself,
+   * it may write behind its end. */
   enum { LOOPS = 2 * 2 };
   *made = ompi_datatype_create((int32_t)(tile->super.desc.used + element->super.desc.used + LOOPS));
   error = *made == NULL ? MPI_ERR_NO_MEM : OMPI_SUCCESS;

@@ -56,9 +56,10 @@ device::cuda::KernelLinkage linkage_of(Algorithm algorithm);
 bool probes_staging(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
                     std::size_t bytes, double us, const Tune& tune);
 
-/// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging().
+/// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging(); calls that
+/// do not wait go by what blocking ones have found.
 std::string_view reason_on_gpus(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes,
-                                bool probes, const Tune& tune);
+                                bool probes, bool may_wait, const Tune& tune);
 
 /// For users: "rings", "trees", "exchange"; "LL128"; and "rings by LL128, 16 channels".
 std::string_view links_name(const device::cuda::KernelWay& way);

@@ -222,8 +222,7 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
   call.us = call.kernel ? call.kernel->us : zero_copy_us.value();
   call.runner_up = besides(call, collective, all, zero_copy_us);
   call.probes = probes_staging(call.algorithm, conditions, collective, bytes, call.us, tune_);
-  call.why = call.probes && !may_wait ? "probes of blocking calls compare it with staging"
-                                      : reason_on_gpus(call.algorithm, collective, all, call.probes, tune_);
+  call.why = reason_on_gpus(call.algorithm, collective, all, call.probes, may_wait, tune_);
   return call;
 }
 
