@@ -118,6 +118,26 @@ PathType GpuChannels::between(int from, int to) const {
             placement.local_of(to));
 }
 
+std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank) {
+  std::vector<ChannelPorts> ports(std::max(channels.rings.size(), channels.trees.size()));
+  if (channels.hosts == 1 || channels.ports.empty()) return ports;
+  const Placement& placement = channels.job.placement();
+  const auto node = static_cast<std::size_t>(placement.node_of(rank));
+  const std::vector<std::string>& names = channels.ports[node];
+  const auto name = [&](int port) { return port == kNoPort ? "" : names[static_cast<std::size_t>(port)]; };
+  const std::vector<std::int16_t>& near =
+      channels.near[node][static_cast<std::size_t>(placement.local_of(rank))];
+  for (std::size_t c = 0; c < channels.rings.size(); ++c) {
+    const Ring ring = ring_of(channels.job, static_cast<int>(c), rank);
+    ports[c].ring_in = name(ring.port_in);
+    ports[c].ring_out = name(ring.port_out);
+    if (!near.empty()) ports[c].grid = name(near[c % near.size()]);
+  }
+  for (std::size_t c = 0; c < channels.trees.size(); ++c)
+    ports[c].tree = name(tree_of(channels.job, static_cast<int>(c), rank).port);
+  return ports;
+}
+
 GpuChannels gpu_channels_in_order(int ranks, int gpus, const std::string& why) {
   GpuChannels channels;
   channels.ranks = ranks, channels.gpus = gpus;
@@ -152,6 +172,8 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
     summaries.push_back(host.summary);
     channels.gpus += host.gpus;
     channels.types.push_back(host.types);
+    channels.ports.push_back(host.ports);
+    channels.near.push_back(host.near);
     if (why_not.empty() && !host.why_not.empty())
       why_not = hosts.size() == 1 ? host.why_not
                                   : loom::format("On the host of rank {}: {}", mates.front(), host.why_not);

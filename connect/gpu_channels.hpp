@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,19 @@ struct GpuChannels {
   topo::PathType between(int from, int to) const;
   /// By host, of every two of its ranks by local index; empty: not known.
   std::vector<std::vector<topo::PathType>> types;
+  std::vector<std::vector<std::string>> ports;               ///< by host: see GpuHost
+  std::vector<std::vector<std::vector<std::int16_t>>> near;  ///< the same
 };
+
+/// The ports of its host that a rank's ends of a channel go through to other hosts, as UCX names them; empty:
+/// none, or it is not known.
+struct ChannelPorts {
+  std::string ring_in, ring_out;
+  std::string tree;  ///< both trees'
+  std::string grid;  ///< in and out: the nearest to the rank's GPU, in turn
+};
+/// By channel: as many as there are rings or trees.
+std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank);
 
 /// Over hosts, hosts[n] of node n, of the same ranks as in `placement`. Rings enter a host next to one port,
 /// pass all its GPUs and leave it next to another; trees are chains in a host and double binary trees between

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -20,7 +21,7 @@ namespace {
 using search::ChannelPlan;
 using topo::PathType;
 
-constexpr std::uint8_t kFormat = 1;
+constexpr std::uint8_t kFormat = 2;
 
 /// A host's ranks share its memory: data never leaves it through a port to come back, and no GPU passes on
 /// what another one sends to a port. `through`: a GPU passes on what goes from one to another.
@@ -142,6 +143,22 @@ std::vector<PathType> types_of(const topo::Paths& paths, const std::vector<std::
   return types;
 }
 
+/// ranks: all, ascending.
+std::vector<std::vector<std::int16_t>> ports_near(const topo::Paths& paths,
+                                                  const std::vector<std::vector<int>>& sharers,
+                                                  const std::vector<int>& ranks) {
+  const std::span<const topo::NodeId> ports = paths.system().of_kind(topo::NodeKind::kNet);
+  std::vector<std::vector<std::int16_t>> near(ranks.size());
+  for (const std::vector<int>& some : sharers) {
+    std::vector<std::int16_t> indices;
+    for (const topo::NodeId net : paths.local_nets(paths.system().gpu_of_rank(some.front())))
+      indices.push_back(static_cast<std::int16_t>(std::ranges::find(ports, net) - ports.begin()));
+    for (const int rank : some)
+      near[static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin())] = indices;
+  }
+  return near;
+}
+
 /// Ranks that share a GPU exchange in its memory.
 double exchange_gbps_of(const topo::Paths& paths, const std::vector<std::vector<int>>& sharers, int ranks) {
   std::vector<double> flows(paths.system().links().size());
@@ -208,6 +225,9 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
   host.summary = summarize(machine.system, ranks, plans);
   host.ring = {plans[0].total_gbps, plans[0].bound_gbps};
   host.tree = {plans[1].total_gbps, plans[1].bound_gbps};
+  for (const topo::NodeId net : machine.system.of_kind(topo::NodeKind::kNet))
+    host.ports.push_back(topo::ucx_name(machine.system.node(net).net()));
+  host.near = ports_near(direct.whole()->paths, machine.sharers, ranks);
   host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
   host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
   host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
@@ -232,8 +252,29 @@ std::vector<std::byte> encode(const GpuHost& host) {
   writer.put(host.exchange_gbps);
   writer.put(static_cast<std::uint8_t>(host.has_switch));
   for (const PathType type : host.types) writer.put(type);
+  for (const std::string& port : host.ports) writer.put_all(std::as_bytes(std::span(port)));
+  for (const std::vector<std::int16_t>& ports : host.near) writer.put_all(std::as_bytes(std::span(ports)));
   return writer.take();
 }
+
+namespace {
+
+std::string get_text(ByteReader& reader) {
+  const std::span<const std::byte> bytes = reader.get_all();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<std::int16_t> get_ports(ByteReader& reader, std::size_t count) {
+  const std::span<const std::byte> bytes = reader.get_all();
+  if (bytes.size() % sizeof(std::int16_t) != 0) reader.fail("a port is cut off");
+  std::vector<std::int16_t> ports(bytes.size() / sizeof(std::int16_t));
+  std::memcpy(ports.data(), bytes.data(), ports.size() * sizeof(std::int16_t));
+  for (const std::int16_t port : ports)
+    if (port < 0 || static_cast<std::size_t>(port) >= count) reader.fail("a port is not there");
+  return ports;
+}
+
+}  // namespace
 
 GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "What a host tells of its GPUs");
@@ -242,8 +283,7 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
   host.summary = decode(reader.get_all());
   host.gpus = reader.get<std::uint16_t>();
   if (host.gpus < 1 || host.gpus > host.summary.ranks) reader.fail("its ranks have not so many GPUs");
-  const std::span<const std::byte> why_not = reader.get_all();
-  host.why_not.assign(reinterpret_cast<const char*>(why_not.data()), why_not.size());
+  host.why_not = get_text(reader);
   if (host.why_not.empty()) {
     for (const Family family : {Family::kRing, Family::kTree})
       if (host.summary.family(family).channels.empty()) reader.fail("it does not say why it has no channels");
@@ -255,6 +295,9 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
     host.has_switch = reader.get_below<std::uint8_t>(2, "a switch is there or not") != 0;
     const auto ranks = static_cast<std::size_t>(host.summary.ranks);
     for (std::size_t pair = 0; pair < ranks * ranks; ++pair) host.types.push_back(get_path_type(reader));
+    const std::size_t ports = host.summary.port_gbps.size();
+    for (std::size_t port = 0; port < ports; ++port) host.ports.push_back(get_text(reader));
+    for (std::size_t rank = 0; rank < ranks; ++rank) host.near.push_back(get_ports(reader, ports));
   }
   if (!reader.done()) reader.fail("there is more of it");
   return host;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +40,10 @@ struct GpuHost {
   ChannelTotal ring, tree;
   /// What each rank sends while all of the host send as much to each of the others; 0: there are none.
   double exchange_gbps = 0;
-  bool has_switch = false;  ///< of NVLinks
+  bool has_switch = false;         ///< of NVLinks
+  std::vector<std::string> ports;  ///< as UCX names them, by their index in `summary`
+  /// By local index, the ports nearest to the rank's GPU, as it takes them in turn in its channels.
+  std::vector<std::vector<std::int16_t>> near;
   /// By local index, and local index: see GpuChannels::between().
   std::vector<topo::PathType> types;
   std::string

@@ -68,9 +68,8 @@ std::string offline_text(const OfflineJob& offline) {
         "offline: not run by the plugin, which asks for at most {} channels of up to {:g} GB/s, by the "
         "rules of loom\n",
         usual.max_channels, usual.most_gbps);
-  const bool between_hosts = offline.job.nodes() > 1;
-  return loom::format("run by the plugin's kernels: {}; offline: multicast, and {}\n", offline.gpu_summary(),
-                      between_hosts ? "which port a channel uses" : "what goes through ports");
+  return loom::format("run by the plugin's kernels: {}; offline: multicast{}\n", offline.gpu_summary(),
+                      offline.job.nodes() > 1 ? "" : ", and what goes through ports");
 }
 
 }  // namespace

@@ -47,6 +47,24 @@ System trimmed_to(const System& system, std::span<const int> ranks) {
   return SystemBuilder::with_ranks(system, rank_of_node);
 }
 
+System with_ports(const System& system, const std::function<bool(const NetInfo&)>& keep) {
+  std::vector<Node> nodes;
+  std::vector<NodeId> place;  // of each node of the source
+  for (Node& node : source_nodes(system)) {
+    const bool goes = node.kind() == NodeKind::kNet && !keep(node.net());
+    place.push_back(goes ? kNoNode : static_cast<NodeId>(nodes.size()));
+    if (goes) continue;
+    if (node.parent != kNoNode) node.parent = place[static_cast<std::size_t>(node.parent)];
+    nodes.push_back(std::move(node));
+  }
+  return build_system(std::move(nodes), {system.hosts().begin(), system.hosts().end()}, system.model())
+      .system;
+}
+
+std::string ucx_name(const NetInfo& net) {
+  return net.port > 0 ? loom::format("{}:{}", net.name, net.port) : net.name;
+}
+
 std::string_view name_of(NodeKind kind) {
   constexpr std::array<std::string_view, kNodeKindCount> kNames = {"GPU", "PCI switch", "NVSwitch", "CPU",
                                                                    "NIC", "NET",        "C2C port"};

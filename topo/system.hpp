@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -126,6 +127,8 @@ struct NetInfo {
   bool is_net = true, is_gin = false, is_rma = false;  ///< which uses the port is for
   friend bool operator==(const NetInfo&, const NetInfo&) = default;
 };
+/// The port's name in UCX_NET_DEVICES: "mlx5_0:1", "eth0".
+std::string ucx_name(const NetInfo& net);
 
 struct C2cPortInfo {
   friend bool operator==(const C2cPortInfo&, const C2cPortInfo&) = default;
@@ -219,6 +222,9 @@ bool shares_function(const System& system, NodeId gpu);
 
 /// The System in which only the GPUs of `ranks` take part; the others stay as devices without a rank.
 System trimmed_to(const System& system, std::span<const int> ranks);
+
+/// The System without those ports for which `keep` says no; it is asked for each.
+System with_ports(const System& system, const std::function<bool(const NetInfo&)>& keep);
 
 /// Names for people: "GPU", "PCI switch", "NVL", "kLoom" is "loom".
 std::string_view name_of(NodeKind kind);

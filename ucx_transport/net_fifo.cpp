@@ -13,8 +13,8 @@ using device::StepFlag;
 NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer)
     : shape_(shape), outbox_(std::make_shared<Outbox>()), transport_(transport), peer_(std::move(peer)) {}
 
-void NetEnd::connect(const Bytes& worker_address, InboxId other_end) {
-  endpoint_ = transport_.connect(worker_address, peer_);
+void NetEnd::connect(const Bytes& worker_address, InboxId other_end, RailId rail) {
+  endpoint_ = transport_.connect(worker_address, peer_, rail);
   other_inbox_ = other_end;
 }
 

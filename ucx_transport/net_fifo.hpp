@@ -26,7 +26,7 @@ class NetEnd : protected Inbox {
  public:
   /// What the other end's connect() takes.
   InboxId inbox() const noexcept { return inbox_; }
-  void connect(const Bytes& worker_address, InboxId other_end);
+  void connect(const Bytes& worker_address, InboxId other_end, RailId rail = kAllRails);
   /// Neither UCX nor the other end has said that the connection has ended. From any thread.
   bool is_connected() const noexcept;
   /// Whether UCX holds back nothing that this end has sent, as far as UCX tells: it counts as sent what a

@@ -145,6 +145,17 @@ std::vector<topo::UcxPort> ports() {
   return ports;
 }
 
+std::vector<std::string> listed_devices(std::string_view list) {
+  std::vector<std::string> names(1);
+  for (const char c : list)
+    if (c == ',')
+      names.emplace_back();
+    else if (c != ' ')
+      names.back() += c;
+  std::erase(names, "");
+  return names;
+}
+
 void leave_signals_alone() {
   if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) return;
   for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);

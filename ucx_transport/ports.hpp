@@ -1,6 +1,8 @@
 // ports.hpp -- which network ports UCX can use, and what it says of them.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "topo/discover.hpp"
@@ -12,6 +14,9 @@ namespace loom::ucx_transport {
 /// another version than loom was compiled for (UCX keeps its lower layer, UCT, compatible within a minor
 /// version only), or it fails.
 std::vector<topo::UcxPort> ports();
+
+/// The names in a list as UCX_NET_DEVICES has it.
+std::vector<std::string> listed_devices(std::string_view list);
 
 /// UCX handles SIGSEGV and the like as soon as it is loaded: it prints its own backtrace, and may wait for a
 /// debugger. This restores the default handlers, unless the user set UCX_HANDLE_ERRORS. For programs that use

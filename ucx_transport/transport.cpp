@@ -14,6 +14,7 @@
 #include "base/format.hpp"
 #include "device/link/step_flag.hpp"
 #include "ucx_transport/descriptors.hpp"
+#include "ucx_transport/ports.hpp"
 
 namespace loom::ucx_transport {
 namespace {
@@ -73,17 +74,6 @@ bool is_emulated_over(const std::string& way) {
   return way.starts_with("tcp") || way.starts_with("ud_") || way == "UCX";
 }
 
-std::vector<std::string> listed(const std::string& devices) {
-  std::vector<std::string> names(1);
-  for (const char c : devices)
-    if (c == ',')
-      names.emplace_back();
-    else if (c != ' ')
-      names.back() += c;
-  std::erase(names, "");
-  return names.empty() ? std::vector<std::string>(1) : names;
-}
-
 void append(Bytes& bytes, const void* data, std::size_t size) {
   const auto* first = static_cast<const std::byte*>(data);
   bytes.insert(bytes.end(), first, first + size);
@@ -131,6 +121,7 @@ struct Transport::Rail {
   const std::string net_devices;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
+  Bytes address;
   int event_fd = -1;  ///< -1: it has none
 };
 
@@ -178,13 +169,13 @@ void Transport::Rail::open_worker(bool can_sleep) {
   status = ucp_worker_set_am_recv_handler(worker, &handler);
   if (status != UCS_OK) throw unreachable("UCX could not set up active messages", status);
 
-  ucp_address_t* address = nullptr;
+  ucp_address_t* own = nullptr;
   std::size_t bytes = 0;
-  status = ucp_worker_get_address(worker, &address, &bytes);
+  status = ucp_worker_get_address(worker, &own, &bytes);
   if (status != UCS_OK) throw unreachable("UCX has no address for its worker", status);
-  append(transport.address_, &bytes, sizeof(bytes));
-  append(transport.address_, address, bytes);
-  ucp_worker_release_address(worker, address);
+  append(address, &bytes, sizeof(bytes));
+  append(address, own, bytes);
+  ucp_worker_release_address(worker, own);
 }
 
 Transport::Rail::~Rail() {
@@ -192,11 +183,17 @@ Transport::Rail::~Rail() {
   ucp_cleanup(context);
 }
 
-Transport::Transport(const TransportOptions& options) : rendezvous_(options.rendezvous) {
+Transport::Transport(const TransportOptions& options)
+    : can_sleep_(options.can_sleep), rendezvous_(options.rendezvous) {
   // A list of devices to leave out (^) stays one rail: UCX may use all the others.
-  const bool one = options.net_devices.starts_with('^');
-  for (const std::string& devices : one ? std::vector{options.net_devices} : listed(options.net_devices))
-    rails_.push_back(std::make_unique<Rail>(*this, devices, options.can_sleep));
+  std::vector<std::string> listed = listed_devices(options.net_devices);
+  if (listed.empty() || options.net_devices.starts_with('^')) listed = {options.net_devices};
+  for (const std::string& devices : listed) {
+    const Bytes& address =
+        rails_.emplace_back(std::make_unique<Rail>(*this, devices, options.can_sleep))->address;
+    append(address_, address.data(), address.size());
+  }
+  opened_with_ = rails_.size();
 }
 
 Transport::~Transport() {
@@ -207,23 +204,43 @@ Transport::~Transport() {
 
 /// By force, which completes everything outstanding with an error.
 void Transport::close(Endpoint& endpoint) noexcept {
-  for (std::size_t rail = 0; rail < endpoint.eps_.size(); ++rail) {
+  for (const auto& [worker, ep] : endpoint.eps_) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    void* const request = ucp_ep_close_nbx(endpoint.eps_[rail], &param);
+    void* const request = ucp_ep_close_nbx(ep, &param);
     if (!UCS_PTR_IS_PTR(request)) continue;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(rails_[rail]->worker);
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(worker);
     ucp_request_free(request);
   }
 }
 
-std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer) {
+RailId Transport::rail_over(const std::string& device) {
   const std::lock_guard lock(mutex_);
-  const std::string key(reinterpret_cast<const char*>(address.data()), address.size());
+  const auto known = std::ranges::find(rails_, device, [](const auto& rail) { return rail->net_devices; });
+  if (known != rails_.end()) return static_cast<RailId>(known - rails_.begin());
+  rails_.push_back(std::make_unique<Rail>(*this, device, can_sleep_));
+  return static_cast<RailId>(rails_.size() - 1);
+}
+
+const Bytes& Transport::address_of(RailId rail) const {
+  const std::lock_guard lock(mutex_);
+  return rail == kAllRails ? address_ : rails_.at(static_cast<std::size_t>(rail))->address;
+}
+
+/// Under the lock.
+std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) const {
+  const std::span all(rails_);
+  return rail == kAllRails ? all.first(opened_with_) : all.subspan(static_cast<std::size_t>(rail), 1);
+}
+
+std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer, RailId rail) {
+  const std::lock_guard lock(mutex_);
+  const std::pair key(rail, std::string(reinterpret_cast<const char*>(address.data()), address.size()));
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
   const auto theirs = worker_addresses(address);
-  const std::size_t rails = std::min(theirs.size(), rails_.size());
+  const std::span<const std::unique_ptr<Rail>> mine = this->rails(rail);
+  const std::size_t rails = std::min(theirs.size(), mine.size());
   if (rails == 0) throw Error(ErrorCode::kInternal, "A peer's UCX address is empty.");
   require_descriptors(kDescriptorsOfConnection * static_cast<int>(rails));
   auto endpoint = std::make_shared<Endpoint>();
@@ -232,22 +249,22 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   std::string ways;
   bool emulated = false;
   try {
-    for (std::size_t rail = 0; rail < rails; ++rail) {
+    for (std::size_t i = 0; i < rails; ++i) {
       ucp_ep_params_t params{};
       params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
-      params.address = reinterpret_cast<const ucp_address_t*>(theirs[rail].data());
+      params.address = reinterpret_cast<const ucp_address_t*>(theirs[i].data());
       params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
       params.err_handler = {on_endpoint_error, &endpoint->error_};
       ucp_ep_h ep = nullptr;
-      if (const ucs_status_t status = ucp_ep_create(rails_[rail]->worker, &params, &ep); status != UCS_OK) {
-        const std::string& devices = rails_[rail]->net_devices;
+      if (const ucs_status_t status = ucp_ep_create(mine[i]->worker, &params, &ep); status != UCS_OK) {
+        const std::string& devices = mine[i]->net_devices;
         throw unreachable(loom::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
                                        "coll_loom_net_devices)",
                                        peer, devices.empty() ? "" : " over ", devices),
                           status);
       }
-      endpoint->eps_.push_back(ep);
+      endpoint->eps_.push_back({mine[i]->worker, ep});
       const std::string way = way_of(ep);
       emulated |= is_emulated_over(way);
       ways += (ways.empty() ? "" : ",") + way;
@@ -349,7 +366,7 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
     param.flags = UCP_AM_SEND_FLAG_RNDV;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   // Slots by turns, so that both ends know which take which; of words any may overtake any other.
-  const ucp_ep_h ep = to.eps_[bytes > 0 ? word.step % to.eps_.size() : 0];
+  const ucp_ep_h ep = to.eps_[bytes > 0 ? word.step % to.eps_.size() : 0].ep;
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(ep, kMessageId, &pending->header, sizeof(pending->header), data, bytes, &param);
   if (UCS_PTR_IS_ERR(request)) return UCS_PTR_STATUS(request);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace loom::ucx_transport {
@@ -27,6 +28,10 @@ Slots allocate_slots(std::size_t bytes);
 
 /// The rails of a Transport with this address(). Throws Error.
 std::size_t rails_of(const Bytes& address);
+
+/// Of a Transport: which of its rails a connection takes. kAllRails: those that it was opened with, in turn.
+using RailId = int;
+inline constexpr RailId kAllRails = -1;
 
 /// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
 using InboxId = std::uint64_t;
@@ -75,9 +80,13 @@ class Endpoint {
 
  private:
   friend class Transport;
+  struct Pair {
+    ucp_worker_h worker = nullptr;
+    ucp_ep_h ep = nullptr;
+  };
   bool sends_eagerly_ = true;
   std::string way_ = "UCX";
-  std::vector<ucp_ep_h> eps_;  ///< by rail
+  std::vector<Pair> eps_;
   std::atomic<ucs_status_t> error_{UCS_OK};
 };
 
@@ -121,9 +130,14 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   const Bytes& address() const noexcept { return address_; }
-  /// The endpoint to the process with this address, made at the first call. Throws Error (kUnreachable), with
-  /// `peer`'s name, where UCX finds no transport that reaches it.
-  std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer);
+  /// A rail over this device alone: one that there is, or a new one, which kAllRails does not take. Throws
+  /// Error (kUnreachable).
+  RailId rail_over(const std::string& device);
+  /// Of this rail alone.
+  const Bytes& address_of(RailId rail) const;
+  /// The endpoint to the process with this address, made at the first call for it and the rail. Throws Error
+  /// (kUnreachable), with `peer`'s name, where UCX finds no transport that reaches it.
+  std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer, RailId rail = kAllRails);
 
   /// `inbox` takes what is sent to the id from now on, until it is closed.
   InboxId open(Inbox& inbox);
@@ -152,12 +166,16 @@ class Transport {
   void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept;
   void close(Endpoint& endpoint) noexcept;
 
-  std::mutex mutex_;
+  std::span<const std::unique_ptr<Rail>> rails(RailId rail) const;
+
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Rail>> rails_;
-  Bytes address_;
-  std::map<std::string, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
+  std::size_t opened_with_ = 0;                                                    ///< rails, the first ones
+  Bytes address_;                                                                  ///< of these
+  std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;
   InboxId next_inbox_ = 1;
+  const bool can_sleep_;
   const Rendezvous rendezvous_;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };

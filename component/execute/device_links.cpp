@@ -24,6 +24,7 @@ using device::cuda::Owner;
 namespace {
 
 constexpr const char* kNoIpc = "memory of GPUs is shared by file descriptors next";
+constexpr const char* kNoPorts = "UCX chooses the ports of links between hosts next";
 /// A kernel that tries links takes microseconds, or never ends.
 constexpr std::chrono::seconds kLinkCheckLimit{10};
 
@@ -101,6 +102,7 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
   }
   return try_everywhere(kStagedCalls, [&] {
     run_channels(form, channels);
+    ports_ = connect::ports_of(channels, member_.rank);
     return true;
   });
 }
@@ -193,23 +195,106 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
       });
     return false;
   }
-  const bool ipc = std::ranges::all_of(facts, &GpuFacts::ipc),
-             files = std::ranges::all_of(facts, &GpuFacts::virtual_memory);
-  if (ipc && connect(gpu, *form, Gpu::Memory::kPlain, files ? kNoIpc : kStagedCalls)) return true;
-  member_.process.free_retired_links();  // those of the attempt
-  if (files) return connect(gpu, *form, Gpu::Memory::kVirtual, kStagedCalls);
-  if (!ipc) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
+  const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts());
+  if (all.empty()) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const char* const otherwise = i + 1 == all.size()                  ? kStagedCalls
+                                  : all[i + 1].memory != all[i].memory ? kNoIpc
+                                                                       : kNoPorts;
+    if (connect(gpu, *form, all[i], otherwise)) {
+      const bool after_ports = i > 0 && all[i - 1].by_ports && all[i - 1].memory == all[i].memory;
+      if (after_ports) member_.process.give_up_planned_ports();
+      return true;
+    }
+    member_.process.free_retired_links();  // those of the attempt
+  }
   return false;
 }
 
-/// By memory of one kind; what that has made is let go of where it does not work on all ranks.
-bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+/// The same on all ranks.
+std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts> facts, bool between_hosts) {
+  const bool by_ports = between_hosts && has_ports();
+  std::vector<Attempt> all;
+  for (const auto& [memory, can] : {std::pair(Gpu::Memory::kPlain, &GpuFacts::ipc),
+                                    std::pair(Gpu::Memory::kVirtual, &GpuFacts::virtual_memory)}) {
+    if (!std::ranges::all_of(facts, can)) continue;
+    if (by_ports) all.push_back({memory, true});
+    all.push_back({memory, false});
+  }
+  return all;
+}
+
+/// What was planned for one of this rank's ends.
+std::string DeviceLinks::planned_port(const device::steps::FarEnd& end) const {
+  const auto channel = static_cast<std::size_t>(end.channel);
+  if (channel >= ports_.size()) return {};
+  const connect::ChannelPorts& ports = ports_[channel];
+  switch (end.kind) {
+    case device::steps::LinkKind::kRing:
+      return end.sends ? ports.ring_out : ports.ring_in;
+    case device::steps::LinkKind::kTree:
+      return ports.tree;
+    case device::steps::LinkKind::kGrid:
+      return ports.grid;
+    case device::steps::LinkKind::kPairwise:
+      return {};
+  }
+  return {};
+}
+
+/// Whether any rank can use a port that a channel was planned for, and they have not failed before.
+bool DeviceLinks::has_ports() {
+  std::vector<std::string> planned, usable;
+  const bool may_try = try_everywhere(kNoPorts, [&] {
+    if (!member_.process.may_try_planned_ports()) return false;
+    for (const connect::ChannelPorts& of : ports_)
+      for (const std::string& port : {of.ring_in, of.ring_out, of.tree, of.grid}) {
+        if (port.empty() || std::ranges::count(planned, port) > 0) continue;
+        planned.push_back(port);
+        if (member_.process.ports().may_use(port)) usable.push_back(port);
+      }
+    return true;
+  });
+  const bool any = may_try && !execution_.holds_everywhere(usable.empty());
+  if (member_.tells(1))
+    without_failing([&] {
+      say("links between hosts",
+          (!may_try ? "UCX chooses the ports: those that channels were planned for have failed before."
+           : !usable.empty() ? "Channels go through the ports that they were planned for; on this rank " +
+                                   loom::join(usable, ", ") + "."
+           : planned.empty()
+               ? "UCX chooses the ports: none is known to lead to other hosts (see coll_loom_net_devices)."
+               : "UCX chooses the ports: those that channels were planned for are not here (" +
+                     loom::join(planned, ", ") + "; see coll_loom_net_devices).")
+              .c_str());
+    });
+  return any;
+}
+
+/// By end. What cannot be opened is left to UCX.
+std::vector<ucx_transport::RailId> DeviceLinks::rails_of(std::span<const device::steps::FarEnd> ends) {
+  std::vector<ucx_transport::RailId> rails;
+  for (const device::steps::FarEnd& end : ends) {
+    rails.push_back(ucx_transport::kAllRails);
+    const std::string port = planned_port(end);
+    if (port.empty() || !member_.process.ports().may_use(port)) continue;
+    try {
+      rails.back() = member_.network().rail_over(port);
+    } catch (const Error& error) {
+      say("links between hosts", error.what());
+    }
+  }
+  return rails;
+}
+
+/// What an attempt has made is let go of where it does not work on all ranks.
+bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
                           const char* otherwise) {
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
     handles.resize(static_cast<std::size_t>(member_.bootstrap.size()));
-    links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), memory);
+    links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), attempt.memory);
     return true;
   };
   const auto gather_handles = [&] {
@@ -239,8 +324,8 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
   constexpr const char* kSelfTest = "the self-test";
   if (works("making memory for them", otherwise, make) && gather_handles() &&
       works("reaching the others' memory", otherwise, join) && works(kSelfTest, otherwise, deliver) &&
-      (!form.kernels.between_hosts() || join_hosts(otherwise)) && works(kSelfTest, otherwise, prepare) &&
-      works(kSelfTest, otherwise, check)) {
+      (!form.kernels.between_hosts() || join_hosts(attempt.by_ports, otherwise)) &&
+      works(kSelfTest, otherwise, prepare) && works(kSelfTest, otherwise, check)) {
     if (member_.tells(1)) say("links between GPUs", "self-test ok");
     return true;
   }
@@ -249,7 +334,7 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
 }
 
 /// The links between kernels that lead to other hosts: joins their ends. They are tried with the others.
-bool DeviceLinks::join_hosts(const char* otherwise) {
+bool DeviceLinks::join_hosts(bool by_ports, const char* otherwise) {
   const auto ranks = static_cast<std::size_t>(member_.bootstrap.size());
   std::unique_ptr<GpuNetwork> network;
   std::vector<std::byte> mine, all;
@@ -258,8 +343,11 @@ bool DeviceLinks::join_hosts(const char* otherwise) {
   const auto make = [&] {
     const device::cuda::KernelLinks& kernels = links_.gpus->kernels();
     lengths.resize(ranks);
-    network = std::make_unique<GpuNetwork>(member_.network(), kernels.far_ends(), kernels.far_memory(),
-                                           *member_.group);
+    const std::vector<device::steps::FarEnd> ends = kernels.far_ends();
+    std::vector<ucx_transport::RailId> rails(ends.size(), ucx_transport::kAllRails);
+    if (by_ports) rails = rails_of(ends);
+    network =
+        std::make_unique<GpuNetwork>(member_.network(), ends, rails, kernels.far_memory(), *member_.group);
     ByteWriter writer;
     network->write_handle(writer);
     mine = writer.take();

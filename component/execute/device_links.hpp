@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/error.hpp"
@@ -14,7 +15,10 @@
 #include "component/links/links.hpp"
 #include "component/select/tuner.hpp"
 #include "component/setup/member.hpp"
+#include "connect/gpu_channels.hpp"
 #include "device/cuda/gpu_links.hpp"
+#include "device/steps/layout.hpp"
+#include "ucx_transport/transport.hpp"
 
 namespace loom {
 
@@ -64,9 +68,18 @@ class DeviceLinks {
   bool take_channels(std::span<const GpuFacts> facts, GpuLinks::Form& form);
   void tell_room(int channels, const GpuLinks::Form& wanted, std::uint64_t room) const;
   bool make_on(const device::cuda::Owner& owner, std::unique_ptr<Tuner>& tuner);
-  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, Gpu::Memory memory,
+  /// One way to connect, of which the first that works is taken.
+  struct Attempt {
+    Gpu::Memory memory = Gpu::Memory::kPlain;
+    bool by_ports = false;  ///< between hosts through those that channels were planned for
+  };
+  bool has_ports();
+  std::vector<Attempt> attempts(std::span<const GpuFacts> facts, bool between_hosts);
+  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
                const char* otherwise);
-  bool join_hosts(const char* otherwise);
+  bool join_hosts(bool by_ports, const char* otherwise);
+  std::string planned_port(const device::steps::FarEnd& end) const;
+  std::vector<ucx_transport::RailId> rails_of(std::span<const device::steps::FarEnd> ends);
   /// Whether body() is true on all ranks; if not, rank 0 tells which part of the links has failed where.
   template <class Body>
   bool works(const char* what, const char* otherwise, Body&& body) {
@@ -84,6 +97,7 @@ class DeviceLinks {
   Member& member_;
   Links& links_;
   Execution& execution_;
+  std::vector<connect::ChannelPorts> ports_;  ///< by channel, of this rank
 };
 
 }  // namespace loom

@@ -12,6 +12,7 @@ using device::steps::FarEnd;
 using ucx_transport::NetEnd;
 using ucx_transport::NetRecvLink;
 using ucx_transport::NetSendLink;
+using ucx_transport::RailId;
 using ucx_transport::Slots;
 
 /// Slots are few and long: the sender hears of each that may be used again.
@@ -29,10 +30,11 @@ NetEnd& GpuNetwork::End::net() const {
 }
 
 GpuNetwork::GpuNetwork(ucx_transport::Transport& transport, const std::vector<FarEnd>& ends,
-                       const Slots& memory, const Group& group)
+                       std::span<const RailId> rails, const Slots& memory, const Group& group)
     : transport_(transport) {
-  for (const FarEnd& far : ends) {
-    End end{.far = far, .send = nullptr, .receive = nullptr};
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const FarEnd& far = ends[i];
+    End end{.far = far, .rail = rails[i], .send = nullptr, .receive = nullptr};
     const Slots slots(memory, far.slots);
     if (far.sends)
       end.send = std::make_unique<NetSendLink>(transport, shape_of(far.form), group.name_of(far.peer), slots);
@@ -46,11 +48,17 @@ GpuNetwork::GpuNetwork(ucx_transport::Transport& transport, const std::vector<Fa
 GpuNetwork::~GpuNetwork() = default;
 
 void GpuNetwork::write_handle(ByteWriter& writer) const {
-  writer.string(transport_.address());
+  std::vector<RailId> rails;
+  for (const End& end : ends_) rails.push_back(end.rail);
+  std::ranges::sort(rails);
+  rails.erase(std::ranges::unique(rails).begin(), rails.end());
+  writer.value(static_cast<std::uint32_t>(rails.size()));
+  for (const RailId rail : rails) writer.string(transport_.address_of(rail));
   writer.value(static_cast<std::uint32_t>(ends_.size()));
   for (const End& end : ends_) {
     writer.value(static_cast<std::int32_t>(end.far.link));
     writer.value(end.net().inbox());
+    writer.value(static_cast<std::uint32_t>(std::ranges::find(rails, end.rail) - rails.begin()));
   }
 }
 
@@ -80,12 +88,14 @@ std::vector<int> GpuNetwork::peers() const {
 
 /// A link has one end there, for it has two in all.
 void GpuNetwork::connect_to(int peer, ByteReader handle) {
-  const ucx_transport::Bytes address = handle.string();
+  std::vector<ucx_transport::Bytes> addresses(handle.value<std::uint32_t>());
+  for (ucx_transport::Bytes& address : addresses) address = handle.string();
   for (auto left = handle.value<std::uint32_t>(); left > 0; --left) {
     const auto link = handle.value<std::int32_t>();
     const auto inbox = handle.value<ucx_transport::InboxId>();
+    const ucx_transport::Bytes& address = addresses.at(handle.value<std::uint32_t>());
     for (const End& end : ends_)
-      if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox);
+      if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox, end.rail);
   }
 }
 

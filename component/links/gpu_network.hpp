@@ -20,9 +20,11 @@ namespace loom {
 
 class GpuNetwork final : public device::Carrier {
  public:
-  /// memory: what the ends lie in. The transport must outlive this. Throws Error.
+  /// memory: what the ends lie in. rails: by end, those of the transport. The transport must outlive this.
+  /// Throws Error.
   GpuNetwork(ucx_transport::Transport& transport, const std::vector<device::steps::FarEnd>& ends,
-             const ucx_transport::Slots& memory, const Group& group);
+             std::span<const ucx_transport::RailId> rails, const ucx_transport::Slots& memory,
+             const Group& group);
   ~GpuNetwork() override;
   GpuNetwork(const GpuNetwork&) = delete;
   GpuNetwork& operator=(const GpuNetwork&) = delete;
@@ -49,6 +51,7 @@ class GpuNetwork final : public device::Carrier {
  private:
   struct End {
     device::steps::FarEnd far;
+    ucx_transport::RailId rail = ucx_transport::kAllRails;
     std::unique_ptr<ucx_transport::NetSendLink> send;  ///< of the two the one that it is
     std::unique_ptr<ucx_transport::NetRecvLink> receive;
 

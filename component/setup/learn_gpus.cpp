@@ -226,8 +226,10 @@ connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& ex
     if (!own.leads) return std::string();
     if (machine != nullptr) {
       const std::string failed = why_not([&] {
-        const topo::MachineOfRanks ranked = topo::with_rank_gpus(*machine, own.gpus);
-        planned = plan(process, exchange, ranked, request, placement.nodes() > 1);
+        const bool between_hosts = placement.nodes() > 1;
+        const topo::MachineOfRanks ranked = topo::with_rank_gpus(
+            between_hosts ? process.ports().planned(*machine, machine != &*found) : *machine, own.gpus);
+        planned = plan(process, exchange, ranked, request, between_hosts);
         if (exchange.rank != 0) return;
         process.dump(ranked.system, Process::Described::kGpus);
         if (process.wants_graph_dump())
@@ -259,8 +261,9 @@ connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& ex
                                         const connect::Placement& placement,
                                         std::span<const topo::RankGpu> gpus,
                                         const connect::GpuChannelRequest& request) {
-  return learn_gpu_channels(process, exchange, placement, gpus, request,
-                            [&](const std::vector<topo::BusId>& ids) { return process.machine_with(ids); });
+  return learn_gpu_channels(
+      process, exchange, placement, gpus, request,
+      [&](const std::vector<topo::BusId>& ids) { return process.machine_with(ids, placement.nodes() > 1); });
 }
 
 }  // namespace loom

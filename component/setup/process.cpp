@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
-#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -15,7 +13,6 @@
 #include "topo/cpu_mask.hpp"
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
-#include "topo/paths.hpp"
 #include "topo/xml_file.hpp"
 #include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
@@ -206,15 +203,17 @@ topo::System Process::discovered_machine() {
   return std::move(live.system);
 }
 
-topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus) {
+topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus, bool with_ports) {
   const std::lock_guard lock(mutex_);
-  if (!machine_with_gpus_ || gpus != gpus_of_machine_) {
+  const std::pair asked(gpus, with_ports);
+  if (!machine_with_gpus_ || asked != asked_of_machine_) {
     // NVML tells what CUDA's driver does, of all GPUs, without having to be initialised.
     topo::LiveSources sources;
     sources.cuda.clear();
     sources.gpus = gpus;
+    if (with_ports) sources.ucx_ports = ucx_transport::ports();
     machine_with_gpus_ = std::make_unique<topo::Discovered>(topo::discover(sources));
-    gpus_of_machine_ = gpus;
+    asked_of_machine_ = asked;
   }
   return *machine_with_gpus_;
 }
@@ -310,44 +309,21 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
   write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
 }
 
-std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
-                                    std::size_t self) {
-  // GPUs share ports by their number: those of one NUMA node are to follow each other.
-  std::vector<int> ranks(places.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const auto place_of = [&](int rank) { return places[static_cast<std::size_t>(rank)]; };
-  std::ranges::stable_sort(ranks, {}, [&](int rank) { return place_of(rank).numa_node; });
-  std::vector<topo::Place> sorted;
-  std::ranges::transform(ranks, std::back_inserter(sorted), place_of);
-  const topo::System system = topo::with_virtual_gpus(machine, sorted, ranks);
-  const auto mine = std::ranges::find_if(system.gpus(), [&](topo::NodeId gpu) {
-    return static_cast<std::size_t>(system.node(gpu).gpu().rank) == self;
-  });
-  std::vector<std::string> ports;
-  for (const topo::NodeId port : topo::Paths(system).local_nets(*mine)) {
-    const topo::NetInfo& net = system.node(port).net();
-    ports.push_back(net.port > 0 ? loom::format("{}:{}", net.name, net.port) : net.name);
-  }
-  return ports;
-}
-
-/// As the user says; else, of several ports that UCX knows well (not Ethernet, where any may be the one that
-/// leads somewhere), the nearest; else what UCX finds best.
+/// As the user says; else, of several ports that UCX knows well, the nearest; else what UCX finds best.
 std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) const {
   if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
   if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
-  std::vector<topo::UcxPort> ports = ucx_transport::ports();
-  std::erase_if(ports, [](const topo::UcxPort& port) { return port.speed_mbps <= 0; });
-  if (ports.size() < 2) return {};
-  const std::vector<std::string> nearest =
-      ports_near(topo::discover({.ucx_ports = ports}).system, places, self);
-  // In one order on all ranks, for the first of one sends to the first of another.
-  std::vector<std::string> known;
-  for (const topo::UcxPort& port : ports)
-    if (std::string name = loom::format("{}:{}", port.name, port.port); std::ranges::count(nearest, name) > 0)
-      known.push_back(std::move(name));
-  std::ranges::sort(known);
-  return loom::join(known, ",");
+  return nearest_ports(ucx_transport::ports(), places, self);
+}
+
+const PortChoice& Process::ports() {
+  const std::lock_guard lock(mutex_);
+  if (!ports_) {
+    const char* named = runtime_.parameters.net_devices;
+    if (!is_set(named)) named = std::getenv("UCX_NET_DEVICES");
+    ports_.emplace(named != nullptr ? named : "", ucx_transport::ports());
+  }
+  return *ports_;
 }
 
 ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {

@@ -15,6 +15,7 @@
 #include "component/core.h"
 #include "component/select/select.hpp"
 #include "component/setup/group.hpp"
+#include "component/setup/ports.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_links.hpp"
 #include "device/cuda/staging.hpp"
@@ -39,11 +40,6 @@ struct CallCounters {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 };
-
-/// The ports that serve one of a host's ranks best, and are its share where several ranks are as near, as UCX
-/// spells them ("mlx5_0:1"); none where the machine has none. places[self] is its own. Throws Error.
-std::vector<std::string> ports_near(const topo::System& machine, std::span<const topo::Place> places,
-                                    std::size_t self);
 
 class Process {
  public:
@@ -79,9 +75,9 @@ class Process {
   const topo::System* described_machine();
   /// This host as live discovery sees it, now. Throws Error.
   topo::System discovered_machine();
-  /// This host with these GPUs, ascending, as hwloc, sysfs and NVML show it; the last one is kept. Throws
-  /// Error.
-  topo::Discovered machine_with(const std::vector<topo::BusId>& gpus);
+  /// This host with these GPUs, ascending, as hwloc, sysfs and NVML show it, and UCX where its ports matter;
+  /// the last one is kept. Throws Error.
+  topo::Discovered machine_with(const std::vector<topo::BusId>& gpus, bool with_ports);
   /// Logs, at coll_loom_verbose >= 1, what had to be assumed for the description, and how it fits this host
   /// (`placed`: what topo::placement_notes says): once. For rank 0.
   void tell_of_description(const std::vector<std::string>& placed);
@@ -115,7 +111,13 @@ class Process {
   /// Writes `system` to coll_loom_topo_dump_file, if that is set: once with the ranks, and once more with the
   /// GPUs that run channels. A failure is only told.
   void dump(const topo::System& system, Described with) noexcept;
-  /// Opened at the first call, over the ports near places[self] (ports_near()); from then on the MPI
+  /// The network ports that loom may go over. UCX is asked at the first call. Throws Error.
+  const PortChoice& ports();
+  /// Links through planned ports have failed where those of UCX's choice work; later communicators do not
+  /// try.
+  void give_up_planned_ports() noexcept { planned_ports_work_ = false; }
+  bool may_try_planned_ports() const noexcept { return planned_ports_work_; }
+  /// Opened at the first call, over the ports nearest to places[self] (nearest_ports()); from then on the MPI
   /// library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
 
@@ -176,8 +178,10 @@ class Process {
   /// Threads may set communicators up at the same time.
   std::array<std::atomic<bool>, 2> dumped_{};  ///< by Described
   std::atomic<bool> graph_dumped_ = false, graphs_told_ = false, graph_unfit_shown_ = false;
-  std::vector<topo::BusId> gpus_of_machine_;
+  std::pair<std::vector<topo::BusId>, bool> asked_of_machine_;
   std::unique_ptr<topo::Discovered> machine_with_gpus_;
+  std::optional<PortChoice> ports_;
+  std::atomic<bool> planned_ports_work_ = true;
   std::unique_ptr<device::cuda::Staging> staging_;
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;

@@ -278,6 +278,7 @@ std::vector<FarEnd> Layout::far_ends(int rank, int channels, std::byte* far) con
     if (link.channel >= channels || !(sends || link.receiver == rank)) continue;
     const FarPlace place(far + (sends ? link.at.in_sender : link.at.in_receiver), link.form);
     ends.push_back({.link = static_cast<int>(i),
+                    .channel = link.channel,
                     .peer = sends ? link.receiver : link.sender,
                     .kind = link.kind,
                     .sends = sends,

@@ -38,6 +38,7 @@ std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vec
 /// This rank's end of a link to another host.
 struct FarEnd {
   int link = 0;  ///< its number among all such links of all ranks: the other end has the same
+  int channel = 0;
   int peer = 0;
   LinkKind kind = LinkKind::kRing;
   bool sends = false;

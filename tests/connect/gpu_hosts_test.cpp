@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <ostream>
 #include <random>
@@ -221,6 +222,54 @@ TEST(GpuHosts, HaveChannelsFromTheGpuNextToAPortToOneNextToAPort) {
     for (const ChannelSummary& chain : host.summary.family(Family::kTree).channels)
       is_next(chain.order.front(), chain.port_in);
   }
+}
+
+/// As many channels as its speed is worth, and what leaves a host by a port enters the next one by the same.
+TEST(GpuHosts, ShareTheirPortsAmongChannels) {
+  for (const char* const name : {"dgxh100", "dgxa100", "two-ports"}) {
+    const int gpus = static_cast<int>(machine(name).gpus().size());
+    const GpuChannels found = channels_of({{name, in_turn(gpus)}, {name, in_turn(gpus)}});
+    std::vector<std::vector<ChannelPorts>> ports;
+    for (int rank = 0; rank < found.ranks; ++rank) ports.push_back(ports_of(found, rank));
+    std::map<std::string, double> in, out, tree;  // GB/s
+    std::map<std::string, int> grid;
+    for (std::size_t c = 0; c < found.rings.size(); ++c)
+      for (int i = 0; i < found.ranks; ++i) {
+        const std::vector<int>& order = found.rings[c].order;
+        const int rank = order[static_cast<std::size_t>(i)],
+                  next = order[static_cast<std::size_t>((i + 1) % found.ranks)];
+        const ChannelPorts &mine = ports[static_cast<std::size_t>(rank)][c],
+                           &theirs = ports[static_cast<std::size_t>(next)][c];
+        EXPECT_EQ(mine.ring_out, theirs.ring_in) << name;
+        EXPECT_EQ(mine.ring_out.empty(), found.between(rank, next) != PathType::kNet) << name;
+        EXPECT_FALSE(mine.grid.empty()) << name;
+        ++grid[mine.grid];
+        if (!mine.ring_out.empty()) out[mine.ring_out] += found.rings[c].gbps;
+        if (!mine.ring_in.empty()) in[mine.ring_in] += found.rings[c].gbps;
+      }
+    for (std::size_t c = 0; c < found.trees.size(); ++c)
+      for (int rank = 0; rank < found.ranks; ++rank) {
+        const std::string& port = ports[static_cast<std::size_t>(rank)][c].tree;
+        if (!port.empty()) tree[port] += found.trees[c].gbps;
+      }
+    const std::size_t count = machine(name).of_kind(topo::NodeKind::kNet).size();
+    for (const auto& gbps : {in, out, tree}) {
+      ASSERT_EQ(gbps.size(), count) << name;
+      for (const auto& [port, sum] : gbps) EXPECT_NEAR(sum, gbps.begin()->second, 1e-3 * sum) << name << port;
+    }
+    ASSERT_EQ(grid.size(), count) << name;
+    for (const auto& [port, ends] : grid) EXPECT_EQ(ends, grid.begin()->second) << name << port;
+  }
+}
+
+TEST(GpuHosts, NameNoPortsWhereThereAreNone) {
+  const std::vector<Host> alone = {{"dgxh100", in_turn(8)}},
+                          dark = {{"lstopo-2gpu", {0, 1}}, {"lstopo-2gpu", {1, 0}}};
+  for (const std::vector<Host>& hosts : {alone, dark})
+    for (const ChannelPorts& ports : ports_of(channels_of(hosts), 1)) {
+      EXPECT_EQ(ports.ring_in + ports.ring_out + ports.tree + ports.grid, "");
+    }
+  EXPECT_EQ(ports_of(gpu_channels_in_order(4, 4, "It is dark."), 2).size(), 1);
 }
 
 TEST(GpuHosts, CarryWhatTheSlowestOfThemDoes) {

@@ -26,6 +26,22 @@ TEST(System, EqualsWhatIsBuiltOfItsNodes) {
   EXPECT_THAT(to_string(system), HasSubstr("NVL 40 GB/s to GPU 3"));
 }
 
+TEST(System, KeepsItsOtherNodesWithoutSomePorts) {
+  const System system = read_system(data_file("dgxh100.xml")).system;
+  const auto names = [](const System& of) {
+    std::vector<std::string> all;
+    for (const NodeId net : of.of_kind(NodeKind::kNet)) all.push_back(ucx_name(of.node(net).net()));
+    return all;
+  };
+  const System odd = with_ports(system, [](const NetInfo& net) { return net.device % 2 == 1; });
+  EXPECT_THAT(names(odd), ::testing::ElementsAre("mlx5_1:1", "mlx5_3:1", "mlx5_5:1", "mlx5_7:1"));
+  EXPECT_THAT(check(odd), ::testing::IsEmpty());
+  EXPECT_EQ(odd.size(), system.size() - 4);
+  EXPECT_EQ(odd.node(odd.node(odd.of_kind(NodeKind::kNet)[0]).parent).pci->bus_id,
+            system.node(system.node(system.of_kind(NodeKind::kNet)[1]).parent).pci->bus_id);
+  EXPECT_EQ(with_ports(system, [](const NetInfo&) { return true; }), system);
+}
+
 /// In debug builds build_system refuses, in others check() tells.
 std::vector<std::string> broken_by(std::vector<Node> nodes) {
   try {

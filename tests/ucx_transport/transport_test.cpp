@@ -126,6 +126,34 @@ TEST_F(TwoTransports, TakeAsManyDevicesAsBothHave) {
   EXPECT_THROW(sender_->connect(Bytes(9, std::byte{1}), "nobody"), Error);
 }
 
+TEST_F(TwoTransports, SendOverARailThatIsOpenedLater) {
+  open(Rendezvous::kNever);
+  const Bytes address = receiver_->address();
+  const RailId from = sender_->rail_over("lo"), to = receiver_->rail_over("lo");
+  EXPECT_EQ(receiver_->address(), address) << "not among those that others take in turn";
+  EXPECT_EQ(rails_of(receiver_->address_of(to)), 1);
+  EXPECT_NE(receiver_->address_of(to), address);
+  EXPECT_EQ(sender_->rail_over("lo"), from);
+  const std::shared_ptr<Endpoint> usual = endpoint_;
+  endpoint_ = sender_->connect(receiver_->address_of(to), "the receiver", from);
+  EXPECT_EQ(endpoint_->way(), "tcp/lo");
+  EXPECT_EQ(endpoint_->rails(), 1);
+  EXPECT_EQ(sender_->connect(receiver_->address_of(to), "the receiver", from), endpoint_);
+  EXPECT_EQ(sender_->connect(address, "the receiver"), usual);
+  Taker taker;
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox);
+  ASSERT_TRUE(comes_true([&] { return taker.taken == 1; }));
+  EXPECT_TRUE(is_what_was_sent(taker.last));
+  receiver_->close(inbox);
+}
+
+TEST_F(TwoTransports, TakeARailThatIsOpenAlready) {
+  open(Rendezvous::kNever, "lo", "lo");
+  EXPECT_EQ(sender_->rail_over("lo"), 0);
+  EXPECT_EQ(sender_->address_of(0), sender_->address());
+}
+
 TEST_F(TwoTransports, FetchStraightToThePlace) {
   open(Rendezvous::kAlways);
   Taker taker;

@@ -34,59 +34,6 @@ TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
 }
 
-topo::Place at(int numa_node) {
-  topo::Place place;
-  place.numa_node = numa_node;
-  place.first_cpu = 4 * numa_node;
-  return place;
-}
-
-using Ports = std::vector<std::string>;
-
-TEST(PortsNear, AreThoseOfTheNumaNodeThatTheProcessIsBoundTo) {
-  const topo::System machine = topo::parse_system(
-                                   "<system version='1'>"
-                                   "<cpu numaid='0' affinity='f' arch='arm64'><nic><net dev='0' "
-                                   "name='mlx5_0' port='1' speed='100000'/></nic></cpu>"
-                                   "<cpu numaid='1' affinity='f0' arch='arm64'><nic><net dev='1' "
-                                   "name='mlx5_1' port='1' speed='100000'/></nic></cpu>"
-                                   "</system>",
-                                   "two ports")
-                                   .system;
-  const std::vector<topo::Place> places{at(0), at(1), at(0)};
-  EXPECT_EQ(ports_near(machine, places, 0), Ports{"mlx5_0:1"});
-  EXPECT_EQ(ports_near(machine, places, 1), Ports{"mlx5_1:1"});
-  EXPECT_EQ(ports_near(machine, places, 2), Ports{"mlx5_0:1"});
-  EXPECT_EQ(ports_near(topo::parse_system(
-                           "<system version='1'><cpu numaid='0' affinity='f' arch='arm64'/></system>", "none")
-                           .system,
-                       places, 1),
-            Ports{});
-}
-
-TEST(PortsNear, AreSharedByRanksThatAreAsNear) {
-  const auto ports = [](int numa_node) {
-    std::string nets;
-    for (int port = 2 * numa_node; port < 2 * numa_node + 2; ++port)
-      nets += loom::format("<nic><net dev='{}' name='mlx5_{}' port='1' speed='100000'/></nic>", port, port);
-    return loom::format("<cpu numaid='{}' affinity='{}' arch='arm64'>{}</cpu>", numa_node,
-                        numa_node == 0 ? "f" : "f0", nets);
-  };
-  const topo::System machine =
-      topo::parse_system("<system version='1'>" + ports(0) + ports(1) + "</system>", "four ports").system;
-  const auto chosen = [&](const std::vector<topo::Place>& places) {
-    std::vector<Ports> all;
-    for (std::size_t self = 0; self < places.size(); ++self) all.push_back(ports_near(machine, places, self));
-    return all;
-  };
-  const Ports a{"mlx5_0:1"}, b{"mlx5_1:1"}, c{"mlx5_2:1"}, d{"mlx5_3:1"};
-  EXPECT_EQ(chosen({at(0)}), (std::vector<Ports>{{"mlx5_0:1", "mlx5_1:1"}}));
-  EXPECT_EQ(chosen({at(0), at(0), at(1), at(1)}), (std::vector<Ports>{a, b, c, d}));
-  EXPECT_EQ(chosen({at(0), at(1), at(0), at(1)}), (std::vector<Ports>{a, c, b, d}));
-  EXPECT_EQ(chosen({at(0), at(1)}), (std::vector<Ports>{{"mlx5_0:1", "mlx5_1:1"}, {"mlx5_2:1", "mlx5_3:1"}}));
-  EXPECT_EQ(chosen({at(0), at(0), at(0), at(0)}), (std::vector<Ports>{a, b, a, b}));
-}
-
 TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
   const std::string in = temporary("in.xml", "<system version='1'><cpu numaid='0' affinity='f'/></system>");
   for (const int verbose : {0, 1}) {

@@ -22,6 +22,7 @@ class MemoryCarrier {
     for (auto& [number, link] : links) {
       EXPECT_EQ(link.from.peer, link.receiver);
       EXPECT_EQ(link.to.peer, link.sender);
+      EXPECT_EQ(link.from.channel, link.to.channel);
       links_.push_back(link);
     }
   }
