@@ -2,7 +2,8 @@
 # check_lost_peer.sh PROGRAM HOW HOSTS PER_HOST [COUNT MPIRUN-ARGUMENT...] -- beside virtual hosts: the last
 # rank of PROGRAM goes missing, as HOW says, in the middle of sums of COUNT numbers. The others get errors
 # within coll_loom_timeout and a message that names the peer, its host, the device and the last step; then
-# PROGRAM ends. LOST_PEER_MEMORY=device: the numbers are on GPUs.
+# PROGRAM ends. Where its GPU fails (launch, fault), the last rank says so itself. LOST_PEER_MEMORY=device: the
+# numbers are on GPUs.
 set -euo pipefail
 program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
@@ -31,6 +32,11 @@ fail() { echo "check_lost_peer: $1" >&2; failures=1; }
 who=$(sed -n 's/^ *Communicator: rank \([0-9]*\) of .*/\1/p' "$output")
 [[ -n $who ]] || fail "no message"
 [[ -z $(sort <<<"$who" | uniq -d) ]] || fail "more than one message from one rank"
+if [[ $how == launch || $how == fault ]]; then
+  [[ $who == $((ranks - 1)) ]] || fail "not the rank whose GPU has failed says so"
+  grep -q 'driver fails with error 719' "$output" || fail "the message does not name the error"
+  exit "$failures"
+fi
 # The message comes from a rank that waits for the lost one, across the network or on its host: the first to
 # reach its limit.
 named="[0-9]* (process [0-9]* on host host$((hosts - 1)))[^.]* over tcp/eth0[^: ]*: [0-9]* slots"

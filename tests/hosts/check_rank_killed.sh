@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# check_rank_killed.sh PROGRAM RANKS -- beside virtual hosts: PROGRAM, which kills one of its ranks, ends with an error
-# soon, and neither a process nor shared memory of loom remains on any host.
+# check_rank_killed.sh PROGRAM RANKS [MEMORY MPIRUN-ARGUMENT...] -- beside virtual hosts: PROGRAM, which kills one of
+# its ranks, ends with an error soon, and neither a process nor shared memory of loom remains on any host.
 set -euo pipefail
-program=$1 ranks=$2
+program=$1 ranks=$2 memory=${3:-} arguments=("${@:4}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
 limit_s=30
 
@@ -10,7 +10,7 @@ rc=0
 SECONDS=0
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" --mca coll_loom_verbose 1 "$program" 100000 \
+timeout "$((2 * limit_s))" "$virtual_hosts" mpirun -n "$ranks" --mca coll_loom_verbose 1 "${arguments[@]}" "$program" 100000 ${memory:+"$memory"} \
   >"$output" 2>&1 || rc=$?
 cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"

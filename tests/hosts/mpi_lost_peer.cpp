@@ -1,8 +1,10 @@
 // mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
-// back later). The second argument: how many numbers are summed; a third one, `device`: on GPUs. Every other
-// rank must get an MPI error from the call, go on with a communicator without the missing host, and then end
-// the job. check_lost_peer.sh runs it and looks at the messages.
+// back later), launch
+// (its virtual GPU takes no more kernels), fault (a kernel there fails). The second argument: how many
+// numbers are summed; a third one, `device`: on GPUs. Every other rank must get an MPI error from the call,
+// go on with a communicator without the missing host, and then end the job. check_lost_peer.sh runs it and
+// looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
 #include <mpi-ext.h>
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "mpi_examples/support/device_memory.hpp"
 
@@ -25,6 +28,10 @@ constexpr int kExitCode = 7;
 void go_missing(const char* how) {
   if (std::strcmp(how, "stop") == 0) std::raise(SIGSTOP);
   if (std::strcmp(how, "kill") == 0) std::raise(SIGKILL);
+  for (const auto& [fails, function] :
+       {std::pair("launch", "cuLaunchKernel"), std::pair("fault", "cuStreamQuery")})
+    if (std::strcmp(how, fails) == 0)
+      loom::mpi::Driver::get().function<void(const char*, int, int)>("virtual_gpu_fail")(function, 0, 719);
   // The launcher needs the link, too, to end the processes on this host.
   if (std::strcmp(how, "down") == 0 &&
       std::system("ip link set eth0 down && (sleep 8; ip link set eth0 up) &") != 0)
