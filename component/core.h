@@ -230,7 +230,8 @@ enum loom_request_kind {
   LOOM_ON_DEVICE,   /* the same call with buffers that may lie on GPUs, and have no staging buffers */
   LOOM_PERSISTENT,  /* all ranks start it in one order among those of this kind */
   LOOM_PERSISTENT_ANY_ORDER,
-  LOOM_PERSISTENT_ON_DEVICE /* the same call, in any order, before buffers on GPUs have staging buffers */
+  LOOM_PERSISTENT_ON_DEVICE /* the same call, before buffers on GPUs have staging buffers: inside a host in
+                             * any order, between hosts in one */
 };
 /* LOOM_PERSISTENT_ANY_ORDER: LOOM_NO_LANE also between hosts.
  * Not persistent: LOOM_UNCONNECTED where the links have to be made first. Persistent: makes them here, which
@@ -332,8 +333,8 @@ int loom_polled_copies_load(struct loom_polled_copies* copies, const char* where
 int loom_polled_copies_store(struct loom_polled_copies* copies, const char* where, bool* done);
 void loom_polled_copies_destroy(struct loom_polled_copies* copies);
 
-/* inout = in op inout, of contiguous elements on a GPU; done on return. LOOM_DECLINED: not both buffers are on
- * one, or it has no such kernel. */
+/* inout = in op inout, of contiguous elements on a GPU; done on return. LOOM_DECLINED: not both buffers are
+ * on one, or it has no such kernel. */
 int loom_reduce_local_on_device(const void* in, void* inout, uint64_t count, enum loom_type type,
                                 enum loom_op op, const char* where);
 

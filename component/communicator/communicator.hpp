@@ -98,7 +98,7 @@ class Communicator {
   std::unique_ptr<Request> make_request_with_lane(const device::Call& call, loom_request_done done,
                                                   void* context);
   /// The same where the buffers of all ranks lie on GPUs, and the call stays there; before staging buffers
-  /// take their place.
+  /// take their place. Between hosts: in the order that the program has promised.
   std::unique_ptr<Request> make_request_on_gpus(const device::Call& call, loom_request_done done,
                                                 void* context);
   /// No algorithm of loom's carries such calls here. The same on all ranks.
@@ -160,6 +160,12 @@ class Communicator {
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
   static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
+  std::unique_ptr<Request> make_request_of_twin_on_gpus(const device::Call& call, loom_request_done done,
+                                                        void* context);
+  std::unique_ptr<Request> make_request_in_queue_on_gpus(const device::Call& call,
+                                                         const device::cuda::Owner& owner,
+                                                         PackedCalls::Lease packed, loom_request_done done,
+                                                         void* context);
   LaneLease take_lane(const LaneForm& form);
   void take_lanes_back() noexcept;
   void find_room_for_lanes(std::size_t bytes);

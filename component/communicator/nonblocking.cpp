@@ -101,6 +101,7 @@ void Communicator::start(Request& request) noexcept {
     if (request.lane->on_gpu) request.lane->on_gpu->mark_program();
     return engine_.start(request.lane->queue, request);
   }
+  if (request.on_device && request.on_device->is_persistent) device_calls_.mark_program(*request.on_device);
   if (!request.on_device) count(request.operation.call, request.operation.algorithm);
   engine_.start(requests_, request);
 }

@@ -152,15 +152,16 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
 std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& given, loom_request_done done,
                                                             void* context) {
   if (linking_ || !device_calls_.may_ask(given)) return nullptr;
+  if (member_.group->wiring.shape.hosts > 1) return make_request_of_twin_on_gpus(given, done, context);
   if (links_.state == LinkState::kNotMade) finish_requests();
   if (broken_) throw *broken_;
-  PackedCalls::Lease packed = device_calls_.packed_for_lane(given);
+  PackedCalls::Lease packed = device_calls_.packed_for_persistent(given);
   const device::Call& call = packed ? packed->call() : given;
   LaneLease lane;
   Operation tried{call, Algorithm::kZeroCopy};
   try {
     if (!is_linked()) return nullptr;
-    const std::optional<device::cuda::Owner> owner = device_calls_.owner_for_lane(call);
+    const std::optional<device::cuda::Owner> owner = device_calls_.owner_for_persistent(call, device_calls_);
     if (!owner) return nullptr;
     const auto has_ended = [&] {
       engine_.progress();
@@ -169,7 +170,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
     if (links_.gpu_state == LinkState::kNotMade && !device_calls_.comes_to_rest(*owner, has_ended))
       return nullptr;
     if (broken_) throw *broken_;
-    if (!device_calls_.make_ready_for_lane(call, *owner)) return nullptr;
+    if (!device_calls_.make_ready_for_persistent(call, *owner)) return nullptr;
     lane = take_lane(LaneForm::for_gpus());
     if (!lane) return nullptr;
     lane->on_gpu->begin_try(tried);
@@ -178,11 +179,70 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
     fail_call();
   }
   if (std::get<device::cuda::ZeroCopyExecutor>(tried.executor).any_bounces()) return nullptr;
-  device_calls_.explain_lane(call);
+  device_calls_.explain_persistent(Algorithm::kZeroCopy, call);
   lane->on_gpu->pack_by(std::move(packed));
   start_thread();
   return std::unique_ptr<Request>(new Request{
       *this, nullptr, {call, Algorithm::kZeroCopy}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
+}
+
+/// Between hosts. The ranks ask each other over this communicator's links, for some may have started requests
+/// of the twin that others have not.
+std::unique_ptr<Request> Communicator::make_request_of_twin_on_gpus(const device::Call& given,
+                                                                    loom_request_done done, void* context) {
+  finish_requests();
+  if (broken_) throw *broken_;
+  try {
+    if (links_.state == LinkState::kNotMade && !device_calls_.may_be_on_gpus(given)) return nullptr;
+    if (!is_linked()) return nullptr;
+  } catch (...) {
+    fail_call();
+  }
+  Communicator* const twin = for_persistent_calls();
+  if (twin == nullptr) return nullptr;
+  PackedCalls::Lease packed = device_calls_.packed_for_persistent(given);
+  const device::Call& call = packed ? packed->call() : given;
+  std::optional<device::cuda::Owner> owner;
+  try {
+    if (device_calls_.staging_leads(call)) return nullptr;
+    owner = device_calls_.owner_for_persistent(call, twin->device_calls_);
+    if (!owner) return nullptr;
+    const auto has_ended = [&] {
+      engine_.progress();
+      return twin->requests_.empty();
+    };
+    if (!twin->device_calls_.is_ready_for_persistent(call) && !device_calls_.comes_to_rest(*owner, has_ended))
+      return nullptr;
+  } catch (...) {
+    fail_call();
+  }
+  return twin->make_request_in_queue_on_gpus(call, *owner, std::move(packed), done, context);
+}
+
+/// Of a twin, without a request under way on any rank if it is not ready for this one.
+std::unique_ptr<Request> Communicator::make_request_in_queue_on_gpus(const device::Call& call,
+                                                                     const device::cuda::Owner& owner,
+                                                                     PackedCalls::Lease packed,
+                                                                     loom_request_done done, void* context) {
+  if (broken_) throw *broken_;
+  std::optional<Algorithm> algorithm;
+  try {
+    if (!is_linked()) return nullptr;
+    algorithm = device_calls_.make_ready_for_persistent(call, owner);
+  } catch (...) {
+    fail_call();
+  }
+  if (!algorithm) return nullptr;
+  device_calls_.explain_persistent(*algorithm, call);
+  start_thread();
+  auto on_device = std::make_unique<DeviceOperation>(DeviceOperation{.call = call,
+                                                                     .on_host = Algorithm::kStaged,
+                                                                     .owner = owner,
+                                                                     .is_persistent = true,
+                                                                     .on_gpus = algorithm,
+                                                                     .packed = std::move(packed)});
+  return std::unique_ptr<Request>(
+      new Request{*this, std::move(on_device), {call, *algorithm}, done, context});
 }
 
 /// Collective.

@@ -80,7 +80,10 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   if (!done) return nullptr;
   fruitless_ = 0;
   request.operation.reset();  // before on_device, to which it refers
-  request.on_device.reset();
+  if (request.on_device && request.on_device->is_persistent)
+    request.on_device->after.reset();
+  else
+    request.on_device.reset();
   first_ = std::exchange(request.next, nullptr);
   return &request;
 }

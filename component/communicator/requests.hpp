@@ -35,8 +35,8 @@ using LaneLease = std::unique_ptr<Lane, ReleaseLane>;
 /// See loom_request in core.h.
 struct Request {
   Communicator& communicator;
-  /// In communicators whose ranks may have buffers on GPUs; `operation` then performs its parts, one after
-  /// the other, and may refer to it.
+  /// Where ranks may have buffers on GPUs; of a persistent one without a lane, where all have. `operation`
+  /// then performs its parts, one after the other, and may refer to it.
   std::unique_ptr<DeviceOperation> on_device;
   Operation operation;
   loom_request_done done;

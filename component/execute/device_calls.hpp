@@ -54,21 +54,31 @@ class DeviceCalls {
   /// When it is its turn. now: what there is to advance, from step to step another part of the call. Throws
   /// as Execution::advance(), and NotCopied.
   State advance(DeviceOperation& operation, Operation& now);
-  // ---- Persistent calls, by zero copy over links of their own. Collective, as their making is.
+  // ---- Persistent calls: inside a host by zero copy over links of their own; between hosts by kernels over
+  // those of the communicator's twin, in its queue. Collective, as their making is.
   /// Of a call whose buffers on this rank have gaps; else nullptr.
-  PackedCalls::Lease packed_for_lane(const device::Call& call) { return packed(call, true); }
+  PackedCalls::Lease packed_for_persistent(const device::Call& call) { return packed(call, true); }
   /// Whose this rank's buffers are, if all ranks have theirs on their GPUs, and the call may stay there; else
-  /// nothing, on all ranks. Throws as Execution::perform().
-  std::optional<device::cuda::Owner> owner_for_lane(const device::Call& call);
+  /// nothing, on all ranks. by: what will perform it, these calls or the twin's. Throws as
+  /// Execution::perform().
+  std::optional<device::cuda::Owner> owner_for_persistent(const device::Call& call, const DeviceCalls& by);
+  /// Nothing has to be made for it.
+  bool is_ready_for_persistent(const device::Call& call);
   /// To be asked before links are made: whether no call is under way on any rank, which would not know of
   /// them, and no work in the program's default stream, for which making them may wait. False, on all ranks:
   /// that takes long; maybe such work waits for the host, which is here. has_ended: whether all calls of this
   /// rank have; moves them.
   bool comes_to_rest(const device::cuda::Owner& owner, const std::function<bool()>& has_ended);
-  /// Makes the links and the kernel, if there are none. False, on all ranks: there are none to be had, or
-  /// staging has been faster.
-  bool make_ready_for_lane(const device::Call& call, const device::cuda::Owner& owner);
-  void explain_lane(const device::Call& call) { explain(Algorithm::kZeroCopy, call, false); }
+  /// Makes the links and the kernel, if there are none; what will perform the call. Nothing, on all ranks:
+  /// there are none to be had, or staging has been faster.
+  std::optional<Algorithm> make_ready_for_persistent(const device::Call& call,
+                                                     const device::cuda::Owner& owner);
+  /// Calls that do not wait have found that staging is faster. The same on all ranks.
+  bool staging_leads(const device::Call& call);
+  void explain_persistent(Algorithm algorithm, const device::Call& call) { explain(algorithm, call, false); }
+  /// At a start of one in a queue: the call comes after what the program has enqueued by now. advance()
+  /// throws what fails here.
+  void mark_program(DeviceOperation& operation) const noexcept;
 
   /// A call would have gone by a kernel, had there been links and the kernel. The same on all ranks between
   /// calls.
@@ -128,6 +138,10 @@ class DeviceCalls {
   std::optional<Algorithm> algorithm_at_once(const DeviceOperation& operation);
   Kernel& kernel_for(Algorithm algorithm, const device::Call& call);
   bool may_carry_by(Algorithm algorithm, const device::Call& call, std::uint32_t epoch);
+  bool is_for_persistent(Algorithm algorithm) const {
+    return member_.group->wiring.shape.hosts == 1 ? algorithm == Algorithm::kZeroCopy
+                                                  : is_by_kernel(algorithm);
+  }
   /// What the user wants, of what carries(algorithm) is true for.
   template <class Carries>
   Algorithm algorithm_for(const device::Call& call, Carries&& carries) {

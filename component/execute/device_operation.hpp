@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 
@@ -37,6 +38,8 @@ struct DeviceOperation {
   std::optional<device::cuda::Owner> owner = {};
   std::unique_ptr<device::cuda::ProgramMark> after = {};  ///< what the program had enqueued before the call
   Phase phase = Phase::kHasToAsk;
+  bool is_persistent = false;  ///< the ranks have asked when it was made; each start begins with kFollows
+  std::exception_ptr not_marked = {};       ///< of the last start: why there is no mark
   std::uint64_t note = 0;                   ///< of the call, if there is an owner
   std::array<std::uint64_t, 2> words = {};  ///< the question, and its answer
   std::optional<Algorithm> on_gpus = {};    ///< what carries it there, once the ranks have asked

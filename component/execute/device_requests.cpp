@@ -87,6 +87,7 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
     }
     // A kernel that is enqueued behind work which waits for the host could not be called off if a peer dies.
     case Phase::kFollows:
+      if (operation.not_marked) std::rethrow_exception(operation.not_marked);
       if (!operation.after->has_passed()) return wait_for_program(operation);
       if (operation.packed) operation.packed->pack(operation.after.get());
       operation.phase = Phase::kPacks;
@@ -200,15 +201,26 @@ std::optional<Algorithm> DeviceCalls::algorithm_at_once(const DeviceOperation& o
   return algorithm;
 }
 
-std::optional<Owner> DeviceCalls::owner_for_lane(const device::Call& call) {
+std::optional<Owner> DeviceCalls::owner_for_persistent(const device::Call& call, const DeviceCalls& by) {
   const auto may = [&](Algorithm each) {
-    return each == Algorithm::kZeroCopy && may_carry_by(each, call, epoch_);
+    return is_for_persistent(each) && may_carry_by(each, call, epoch_);
   };
-  if (algorithm_for(call, may) != Algorithm::kZeroCopy) return {};
-  const std::optional<Owner> owner = gpu_of(call);
+  if (algorithm_for(call, may) == Algorithm::kStaged) return {};
+  std::optional<Owner> owner = by.gpu_of(call);
+  // Memory for a result that a kernel puts elsewhere first is that of calls that wait.
+  const int ranks = member_.bootstrap.size();
+  if (member_.group->wiring.shape.hosts > 1 && device::cuda::bytes_elsewhere(call, member_.rank, ranks) > 0)
+    owner.reset();
   const bool all = execution_.all_have(owner ? note_of(call, member_.group->wiring.shape.ranks) : 0);
-  if (!all || (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call)))) return {};
+  if (!all || (by.links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call)))) return {};
   return owner;
+}
+
+bool DeviceCalls::is_ready_for_persistent(const device::Call& call) {
+  return links_.gpu_state == LinkState::kFailed ||
+         (links_.gpu_state == LinkState::kReady &&
+          kernel_for(member_.group->wiring.shape.hosts == 1 ? Algorithm::kZeroCopy : Algorithm::kKernel, call)
+              .is_settled());
 }
 
 /// One rank that gives up is enough: calls of others may wait for its program, too.
@@ -235,17 +247,37 @@ bool DeviceCalls::comes_to_rest(const Owner& owner, const std::function<bool()>&
   }
 }
 
-bool DeviceCalls::make_ready_for_lane(const device::Call& call, const Owner& owner) {
+std::optional<Algorithm> DeviceCalls::make_ready_for_persistent(const device::Call& call,
+                                                                const Owner& owner) {
   if (links_.gpu_state == LinkState::kNotMade)
     links_.gpu_state = maker_.make(owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
-  if (links_.gpu_state == LinkState::kFailed) return false;
+  if (links_.gpu_state == LinkState::kFailed) return {};
   // Calls that do not wait may be under way, on some ranks further than on others: those that came before
   // this one do without what it makes.
   ++epoch_;
-  const auto can = [&](Algorithm each) { return each == Algorithm::kZeroCopy && can_carry(each, call); };
-  if (algorithm_for(call, can) != Algorithm::kZeroCopy) return false;
-  const Window* const window = window_of(call, Algorithm::kZeroCopy);
-  return window == nullptr || !window->candidate_leads();
+  const Algorithm algorithm =
+      algorithm_for(call, [&](Algorithm each) { return is_for_persistent(each) && can_carry(each, call); });
+  if (algorithm == Algorithm::kStaged) return {};
+  const Window* const window = window_of(call, algorithm);
+  return window != nullptr && window->candidate_leads() ? std::nullopt : std::optional(algorithm);
+}
+
+bool DeviceCalls::staging_leads(const device::Call& call) {
+  if (links_.gpu_state != LinkState::kReady) return false;
+  const Algorithm algorithm = algorithm_for(
+      call, [&](Algorithm each) { return is_for_persistent(each) && may_carry_by(each, call, epoch_); });
+  const Window* const window = algorithm == Algorithm::kStaged ? nullptr : window_of(call, algorithm);
+  return window != nullptr && window->candidate_leads();
+}
+
+void DeviceCalls::mark_program(DeviceOperation& operation) const noexcept {
+  operation.not_marked = nullptr;
+  operation.phase = Phase::kFollows;
+  try {
+    operation.after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *operation.owner);
+  } catch (...) {
+    operation.not_marked = std::current_exception();
+  }
 }
 
 /// Whether there is no work of the program in its default stream.

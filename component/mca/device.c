@@ -4,6 +4,7 @@
 #include "component/mca/core_request.h"
 #include "component/mca/kernels.h"
 #include "component/mca/perform.h"
+#include "component/mca/persistent.h"
 #include "component/mca/regions.h"
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
@@ -76,7 +77,9 @@ bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const st
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, false, &args, &op, &type) || !are_connected(self)) return false;
+  /* Between hosts such requests wait in one queue. */
+  const bool between_hosts = coll_loom_starts_are_ordered(self->communicator);
+  if (!may_stay(self, which, between_hosts, &args, &op, &type) || !are_connected(self)) return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_PERSISTENT_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_DECLINED) return false;

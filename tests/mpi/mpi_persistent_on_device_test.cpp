@@ -1,5 +1,6 @@
 // mpi_persistent_on_device_test -- persistent requests whose buffers stay on a device: in whatever order
-// ranks start them, beside other calls and the program's own work. On tests/virtual_gpu. Exit code 1: wrong.
+// ranks start them, beside other calls and the program's own work; with `promised`, between hosts, in the
+// order that the program has promised. On tests/virtual_gpu. Exit code 1: wrong.
 #include <mpi.h>
 
 #include <algorithm>
@@ -21,6 +22,8 @@ using namespace loom::mpi_test;
 
 constexpr int kCount = 3000;
 std::optional<loom::mpi::ToolInterface> tools;
+const char* algorithm = "zero_copy";  ///< that carries them
+bool promised = false;
 
 int of_rank(int r, int i) {
   return i % 1000 + r * 10'000;
@@ -35,11 +38,12 @@ int nothing(int) {
   return -1;
 }
 
-/// Whether so many calls of the collective have stayed on the device, and nothing was staged; or none of them
-/// have.
-void check(const char* collective, int stay, const std::function<void()>& body) {
+/// Whether so many calls of the collective have stayed on the device, and nothing was staged beside them; or
+/// none of them have.
+void check(const char* collective, int stay, const std::function<void()>& body,
+           bool others_are_staged = false) {
   const auto counts_now = [&] {
-    return std::pair(tools->counter("coll_loom_calls", collective, "zero_copy").value_or(0),
+    return std::pair(tools->counter("coll_loom_calls", collective, algorithm).value_or(0),
                      tools->counter("coll_loom_staged_bytes").value_or(0));
   };
   const auto [calls, staged] = counts_now();
@@ -52,7 +56,7 @@ void check(const char* collective, int stay, const std::function<void()>& body) 
           (std::string("a persistent ") + collective +
            (stay > 0 ? " does not stay on the device" : " stays on the device"))
               .c_str());
-  if (stay > 0)
+  if (stay > 0 && !others_are_staged)
     require(staged_after == staged, (std::string(collective) + " is staged all the same").c_str());
 }
 
@@ -119,7 +123,8 @@ void every_collective(MPI_Comm comm) {
       out.is([&](int i) { return rank == root && i < kCount ? sum(i) : -1; }, "a persistent reduce is wrong");
     });
   });
-  check("scan", 3, [&] {
+  const int by_zero_copy = promised ? 0 : 3;
+  check("scan", by_zero_copy, [&] {
     INIT(Scan)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
     run(request, clear, [&] {
       out.is([&](int i) { return i < kCount ? sum(i, rank + 1) : -1; }, "a persistent scan is wrong");
@@ -131,7 +136,7 @@ void every_collective(MPI_Comm comm) {
       out.is([](int i) { return of_rank(i / kCount, i % kCount); }, "a persistent allgather is wrong");
     });
   });
-  check("alltoall", 3, [&] {
+  check("alltoall", by_zero_copy, [&] {
     INIT(Alltoall)(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, comm, MPI_INFO_NULL, &request);
     run(request, clear, [&] {
       out.is([](int i) { return of_rank(i / kCount, rank * kCount + i % kCount); },
@@ -194,6 +199,63 @@ void start_in_any_order(MPI_Comm comm) {
       in[static_cast<std::size_t>(i)]->is([i](int e) { return of_rank(i % ranks, e) + i; },
                                           "a bcast among others is wrong");
   }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+}
+
+/// Each rank makes more requests at other places among its starts, and waits in another order. Requests on
+/// host memory, and one whose buffers lie on the device of some ranks alone, take their turns among the
+/// others.
+void start_in_the_promised_order(MPI_Comm comm) {
+  constexpr int kRequests = 7, kRounds = 4;
+  std::vector<std::unique_ptr<Ints>> in, out;
+  std::vector<MPI_Request> requests;
+  const auto make = [&] {
+    const int i = static_cast<int>(requests.size());
+    const bool on_host = i == 3 || (i == 4 && rank == 0);
+    const MemoryKind kind = on_host ? MemoryKind::kHost : MemoryKind::kDevice;
+    in.push_back(std::make_unique<Ints>(
+        kCount, [i](int e) { return mine(e) + i; }, kind));
+    out.push_back(std::make_unique<Ints>(kCount, nothing, kind));
+    INIT(Allreduce)
+    (in.back()->at(), out.back()->at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL,
+     &requests.emplace_back());
+  };
+  const auto start = [&](int i) { MPI_Start(&requests[static_cast<std::size_t>(i)]); };
+  const auto judge = [&] {
+    for (int i = 0; i < static_cast<int>(requests.size()); ++i)
+      out[static_cast<std::size_t>(i)]->is([i](int e) { return sum(e) + ranks * i; },
+                                           "an allreduce in the promised order is wrong");
+  };
+  make();
+  make();
+  check("allreduce", 3, [&] {
+    // All make the third after the second; some start the first two before, some behind.
+    if (rank % 2 == 0) start(0);
+    if (rank % 3 == 0 && rank % 2 == 0) start(1);
+    make();
+    if (rank % 2 != 0) start(0);
+    if (rank % 3 != 0 || rank % 2 != 0) start(1);
+    start(2);
+    MPI_Waitall(3, requests.data(), MPI_STATUSES_IGNORE);
+  });
+  judge();
+  while (static_cast<int>(requests.size()) < kRequests) make();
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& each : out) each->fill(nothing);
+    check(
+        "allreduce", kRequests - 2,
+        [&] {
+          for (int i = 0; i < kRequests; ++i) start((i + round) % kRequests);
+          int one = rank;
+          MPI_Bcast(&one, 1, MPI_INT, 0, comm);
+          require(one == 0, "a bcast among persistent requests is wrong");
+          wait_for(requests[static_cast<std::size_t>(rank % kRequests)]);
+          MPI_Waitall(kRequests, requests.data(), MPI_STATUSES_IGNORE);
+        },
+        true);
+    judge();
+  }
+  std::rotate(requests.begin(), requests.begin() + rank % kRequests, requests.end());
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
@@ -284,7 +346,8 @@ void step_back_together(MPI_Comm comm) {
   allreduce(0, comm, rank == 0 ? MemoryKind::kHost : MemoryKind::kDevice);
   allreduce(0, comm, MemoryKind::kHost);
   allreduce(1, comm);
-  check("reduce_scatter_block", 0, [&] {  // a result where operands are yet to be read
+  // By zero copy: a result where operands are yet to be read.
+  check("reduce_scatter_block", promised ? 3 : 0, [&] {
     Ints both(kCount * ranks, mine);
     MPI_Request request;
     INIT(Reduce_scatter_block)
@@ -383,6 +446,24 @@ int main(int argc, char** argv) {
   begin(argc, argv);
   tools.emplace();
   MPI_Comm comm;
+  if (argc > 1 && std::string(argv[1]) == "promised") {
+    promised = true;
+    algorithm = "kernel";
+    MPI_Info ordered;
+    MPI_Info_create(&ordered);
+    MPI_Info_set(ordered, "coll_loom_ordered_starts", "true");
+    MPI_Comm_dup_with_info(MPI_COMM_WORLD, ordered, &comm);
+    MPI_Info_free(&ordered);
+    start_in_the_promised_order(comm);
+    every_collective(comm);
+    go_on_beside_the_program(comm);
+    step_back_together(comm);
+    make_many(comm);
+    MPI_Comm_free(&comm);
+    tools.reset();
+    MPI_Finalize();
+    return 0;
+  }
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   every_collective(comm);
   start_in_any_order(comm);
