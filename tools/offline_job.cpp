@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "connect/exchange.hpp"
+#include "device/schedule/kernel_costs.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/words.hpp"
 #include "topo/place.hpp"
@@ -91,6 +92,7 @@ struct Part {
   connect::Machine machine;
   std::string name;
   std::optional<connect::GpuHost> gpu_host = {};  ///< whose rings and trees these are, between hosts
+  std::shared_ptr<const topo::MachineOfRanks> gpu_machine = {};  ///< that it is
 };
 
 /// A machine that has nobody to talk to.
@@ -174,8 +176,10 @@ std::optional<Part> part_of_gpu_host(const MachineFile& file, const topo::System
                                          file_name(file.path), planned.host.why_not));
     return {};
   }
+  const auto kept = std::make_shared<const topo::MachineOfRanks>(machine);
   Part part = part_of_host(file, std::move(machine), planned.host.summary, true, request, offline);
   part.gpu_host = std::move(planned.host);
+  part.gpu_machine = kept;
   return part;
 }
 
@@ -341,10 +345,18 @@ device::Collective collective_of(connect::Collective collective) {
   return device::Collective::kReduce;
 }
 
+/// What kernels of GPUs call what the simulation does between equal hosts.
+std::string name_by_kernels(const std::string& algorithm) {
+  return algorithm == "rails" ? "grid" : algorithm;
+}
+constexpr std::string_view protocol_between_hosts() {
+  return device::kCostsOfSimple.name;
+}
+
 }  // namespace
 
 std::string OfflineJob::gpu_summary() const {
-  if (on_gpus) return on_gpus->channels()->summary;
+  if (on_gpus && !is_between_gpus()) return on_gpus->channels()->summary;
   std::vector<const connect::GpuHost*> hosts;
   for (int node = 0; node < job.nodes(); ++node)
     hosts.push_back(&gpu_hosts[static_cast<std::size_t>(job.kind_of(node))]);
@@ -353,11 +365,11 @@ std::string OfflineJob::gpu_summary() const {
 
 std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request) {
-  if (!offline.gpu_hosts.empty()) {  // kernels go by one protocol between hosts, and by no rails
-    connect::SimulationRequest by_kernels = request;
-    by_kernels.protocol = "Simple";
+  if (offline.is_between_gpus() && (!offline.on_gpus || request.net_us >= 0)) {
+    connect::SimulationRequest by_kernels = request;  // which go by one protocol between hosts
+    by_kernels.protocol = protocol_between_hosts();
     std::vector<connect::Prediction> all = connect::simulate(offline.job, offline.machines, by_kernels);
-    std::erase_if(all, [](const connect::Prediction& one) { return one.algorithm == "rails"; });
+    for (connect::Prediction& one : all) one.algorithm = name_by_kernels(one.algorithm);
     return all;
   }
   if (!offline.on_gpus) return connect::simulate(offline.job, offline.machines, request);
@@ -379,9 +391,9 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
     // search's.
     connect::SimulationRequest same = request;
     same.protocol = mine.protocol;
-    if (!offline.on_gpus->channels()->plans.empty())
+    if (offline.is_between_gpus() || !offline.on_gpus->channels()->plans.empty())
       for (const connect::Prediction& one : connect::simulate(offline.job, offline.machines, same))
-        if (one.algorithm == mine.algorithm)
+        if (name_by_kernels(one.algorithm) == mine.algorithm)
           mine.transfer_us = one.transfer_us, mine.bottleneck = one.bottleneck;
     predictions.push_back(std::move(mine));
   };
@@ -389,6 +401,8 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
     add(*chosen, "exchange");
   if (const auto rings = by(KernelLinkage::kRings)) add(*rings, "ring");
   if (const auto trees = by(KernelLinkage::kTrees)) add(*trees, "tree");
+  if (offline.is_between_gpus() && offline.job.shape().ranks_per_host > 1)
+    if (const auto grids = by(KernelLinkage::kGrids)) add(*grids, "grid");
   const auto bytes = static_cast<std::size_t>(request.bytes);
   if (const auto us = offline.on_gpus->zero_copy_us(collective_of(request.collective), bytes)) {
     connect::Prediction zero_copy{
@@ -458,7 +472,14 @@ OfflineJob build_job(const JobRequest& asked) {
   }
   offline.job = connect::Job(std::move(placement), std::move(kinds), std::move(kind_of_node), limits);
   if (offline.gpu_hosts.size() != offline.machines.size()) offline.gpu_hosts.clear();
-  if (!offline.gpu_hosts.empty()) offline.is_offline = !asks_as_the_plugin(request);
+  if (offline.is_between_gpus()) {
+    offline.is_offline = !asks_as_the_plugin(request);
+    std::vector<const topo::MachineOfRanks*> hosts;
+    for (const Part* part : part_of) hosts.push_back(part->gpu_machine.get());
+    if (!offline.is_offline && offline.job.ranks() <= kMostRanksOnGpus)
+      offline.on_gpus.emplace(offline.job.placement(), hosts, Tune());
+    if (offline.on_gpus && offline.on_gpus->channels() == nullptr) offline.on_gpus.reset();
+  }
   offline.exchange = exchange(offline.job, limits);
   return offline;
 }

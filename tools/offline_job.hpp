@@ -42,7 +42,8 @@ struct OfflineJob {
   std::vector<connect::Machine> machines;  ///< by kind of node
   std::vector<std::string> kind_names;     ///< "dgx.xml", or "16xPCIe.xml, part 2"
   ExchangeSize exchange;
-  /// Of one host alone with GPUs: rings and trees are those of its channels.
+  /// Of one host alone with GPUs: rings and trees are those of its channels. Of several, where kernels go
+  /// between them and there are no more than kMostRanksOnGpus ranks, too: by what the kernels choose.
   std::optional<GpuPlan> on_gpus;
   /// Of several hosts with GPUs, by kind of node: rings and trees are those that their kernels run between
   /// them.
@@ -52,6 +53,7 @@ struct OfflineJob {
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
   std::vector<std::unique_ptr<topo::Paths>> paths;
 
+  bool is_between_gpus() const { return !gpu_hosts.empty(); }
   bool has_gpu_channels() const { return on_gpus.has_value() || !gpu_hosts.empty(); }
   /// As coll_loom_verbose 1 says which channels they are; where has_gpu_channels().
   std::string gpu_summary() const;
@@ -61,8 +63,8 @@ struct OfflineJob {
   }
 };
 
-/// Of a collective, each algorithm's; the fastest first. Of one host alone with GPUs they are those by which
-/// kernels choose; of an exchange between all ranks only where that is it.
+/// Of a collective, each algorithm's; the fastest first. With `on_gpus` they are those by which kernels
+/// choose, unless the request names a latency; of an exchange between all ranks only where that is it.
 std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request);
 

@@ -21,7 +21,6 @@ namespace {
 using device::Collective;
 
 /// Of hosts together: what their kernels' links take is counted link by link.
-constexpr std::size_t kMostRanksOnGpus = 4096;
 
 struct Options {
   std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom",
@@ -202,7 +201,7 @@ GpuPlan plan_on_gpus(const topo::System& machine, const std::vector<int>& counts
   std::vector<std::int32_t> leaders;
   for (const int count : counts) {
     leaders.insert(leaders.end(), static_cast<std::size_t>(count), static_cast<std::int32_t>(leaders.size()));
-    if (leaders.size() > kMostRanksOnGpus)
+    if (leaders.size() > std::size_t{kMostRanksOnGpus})
       refuse(loom::format("--memory device between hosts is for {} ranks at the most.", kMostRanksOnGpus));
     if (!machines.contains(count)) machines.emplace(count, machine_of_ranks(machine, count));
     hosts.push_back(&machines.at(count));

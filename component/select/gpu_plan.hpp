@@ -46,6 +46,9 @@ struct GpuCall {
   std::string why = {};                      ///< half a sentence
 };
 
+/// Between hosts: beyond, the channels of all ranks take the tools seconds.
+inline constexpr int kMostRanksOnGpus = 4096;
+
 class GpuPlan {
  public:
   /// room: bytes of each GPU that links may take. Throws what gpu_channels() throws.

@@ -131,6 +131,10 @@ contains "$("$loom" connect "$machine" --nodes 2)" 'offline: not run by the plug
 out=$("$loom" connect "$machine" --nodes 2 --model loom --simulate 1G)
 contains "$out" "run by the plugin's kernels: 16 GPUs on 2 hosts, NVSwitch; 16 rings, 384 of"
 ! grep -Eq '^(ring|tree): .*offline' <<<"$out" || fail "two hosts: what the plugin runs is offline: $out"
+# plan says the same: "allreduce 1G kernel grids by Simple, 16 channels 5567.1 ..."; its winner is the first here
+read -r _ by _ us _ <<<"$(grep -E '^ +1073741824 ' <<<"$out" | head -1)"
+planned=$("$loom" plan "$machine" --memory device --hosts 2 --collective allreduce --bytes 1G)
+grep -Eq "kernel +${by}s by Simple, 16 channels +$(printf '%.1f' "$us") " <<<"$planned" || fail "connect: $by $us us, plan: $planned"
 contains "$("$loom" connect "$machine" --nodes 2 --model loom --channel-gbps 6)" 'offline: not run by the plugin, which asks for at most 16 channels'
 
 # stdin, also mixed with itself; fractions of units; one of a thing; FILE behind lists; null is what a job has not

@@ -263,13 +263,17 @@ TEST(GpuHosts, ShareTheirPortsAmongChannels) {
 }
 
 TEST(GpuHosts, NameNoPortsWhereThereAreNone) {
-  const std::vector<Host> alone = {{"dgxh100", in_turn(8)}},
-                          dark = {{"lstopo-2gpu", {0, 1}}, {"lstopo-2gpu", {1, 0}}};
-  for (const std::vector<Host>& hosts : {alone, dark})
-    for (const ChannelPorts& ports : ports_of(channels_of(hosts), 1)) {
-      EXPECT_EQ(ports.ring_in + ports.ring_out + ports.tree + ports.grid, "");
-    }
-  EXPECT_EQ(ports_of(gpu_channels_in_order(4, 4, "It is dark."), 2).size(), 1);
+  const auto expect_none = [](const GpuChannels& channels) {
+    for (int rank = 0; rank < channels.ranks; ++rank)
+      for (const ChannelPorts& of : ports_of(channels, rank))
+        EXPECT_EQ(of.ring_in + of.ring_out + of.tree + of.grid, "") << channels.summary;
+  };
+  expect_none(channels_of({{"dgxh100", in_turn(8)}}));
+  expect_none(gpu_channels_in_order(4, 4, "It is dark here."));
+  const topo::System dark = topo::with_ports(machine("dgxh100"), [](const topo::NetInfo&) { return false; });
+  const GpuHost host = plan_gpu_host(ranked(dark, {0, 1}, {0, 1}), {}, true).host;
+  const std::vector<GpuHost> hosts = {decode_gpu_host(encode(host)), host};
+  expect_none(gpu_channels(Placement::of_nodes(std::vector<std::vector<int>>{{0, 1}, {2, 3}}), hosts, 16));
 }
 
 TEST(GpuHosts, CarryWhatTheSlowestOfThemDoes) {
