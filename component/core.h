@@ -244,6 +244,9 @@ int loom_request_create(struct loom_comm* comm, const struct loom_call* call, en
                         loom_request_done done, void* context, struct loom_request** out);
 /* It matches by a place of its own, and not by the order of starts. */
 bool loom_request_is_in_any_order(const struct loom_request* call);
+/* Of a persistent one, where MPI_Start is called: on GPUs it comes after what the program has enqueued by
+ * then. loom_request_start follows, maybe later. */
+void loom_request_mark_start(struct loom_request* call);
 void loom_request_start(struct loom_request* call);
 /* For a request that has not been started, or is done. */
 void loom_request_destroy(struct loom_request* call);

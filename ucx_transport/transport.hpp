@@ -130,8 +130,8 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   const Bytes& address() const noexcept { return address_; }
-  /// A rail over this device alone: one that there is, or a new one, which kAllRails does not take. Throws
-  /// Error (kUnreachable).
+  /// A rail over this device alone: one that there is, or a new one, which kAllRails does not take. It stays
+  /// open, and is progressed with the others. Throws Error (kUnreachable).
   RailId rail_over(const std::string& device);
   /// Of this rail alone.
   const Bytes& address_of(RailId rail) const;

@@ -103,6 +103,8 @@ class Communicator {
                                                 void* context);
   /// No algorithm of loom's carries such calls here. The same on all ranks.
   bool declines(const device::Call& call);
+  /// Where MPI_Start is called: a call on GPUs comes after what the program has enqueued by now.
+  void mark_start(Request& request) noexcept;
   /// Of a request without a lane: the call is performed when all that were started before it are.
   void start(Request& request) noexcept;
   /// What carries the persistent calls of this communicator that have no lanes: the same ranks with links and
@@ -160,6 +162,7 @@ class Communicator {
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
   static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
+  bool comes_to_rest();
   std::unique_ptr<Request> make_request_of_twin_on_gpus(const device::Call& call, loom_request_done done,
                                                         void* context);
   std::unique_ptr<Request> make_request_in_queue_on_gpus(const device::Call& call,

@@ -227,6 +227,11 @@ bool loom_request_is_in_any_order(const loom_request* request) {
   return reinterpret_cast<const loom::Request*>(request)->lane != nullptr;
 }
 
+void loom_request_mark_start(loom_request* request) {
+  auto* started = reinterpret_cast<loom::Request*>(request);
+  started->communicator.mark_start(*started);
+}
+
 void loom_request_start(loom_request* request) {
   auto* started = reinterpret_cast<loom::Request*>(request);
   started->communicator.start(*started);

@@ -96,12 +96,13 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
   return std::unique_ptr<Request>(new Request{*this, std::move(on_device), {call, algorithm}, done, context});
 }
 
-void Communicator::start(Request& request) noexcept {
-  if (request.lane) {
-    if (request.lane->on_gpu) request.lane->on_gpu->mark_program();
-    return engine_.start(request.lane->queue, request);
-  }
+void Communicator::mark_start(Request& request) noexcept {
+  if (request.lane && request.lane->on_gpu) request.lane->on_gpu->mark_program();
   if (request.on_device && request.on_device->is_persistent) device_calls_.mark_program(*request.on_device);
+}
+
+void Communicator::start(Request& request) noexcept {
+  if (request.lane) return engine_.start(request.lane->queue, request);
   if (!request.on_device) count(request.operation.call, request.operation.algorithm);
   engine_.start(requests_, request);
 }

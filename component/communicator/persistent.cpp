@@ -1,8 +1,11 @@
 // persistent.cpp -- persistent requests. On one host each has a lane of its own, so ranks may start them in
 // any order. Where there is none left, requests that the program promises to start in one order share a twin
 // of the communicator.
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <string>
@@ -167,7 +170,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
       engine_.progress();
       return requests_.empty();
     };
-    if (links_.gpu_state == LinkState::kNotMade && !device_calls_.comes_to_rest(*owner, has_ended))
+    if (links_.gpu_state == LinkState::kNotMade && !device_calls_.comes_to_rest(*owner, has_ended, true))
       return nullptr;
     if (broken_) throw *broken_;
     if (!device_calls_.make_ready_for_persistent(call, *owner)) return nullptr;
@@ -186,18 +189,37 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
       *this, nullptr, {call, Algorithm::kZeroCopy}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});
 }
 
+/// Whether no call of this communicator that does not wait is under way on any rank. False, on all ranks:
+/// that takes long. Asked without its links, which such calls use.
+bool Communicator::comes_to_rest() {
+  enum Rest : std::uint64_t { kRests, kNotYet, kGivesUp };
+  const auto until = std::chrono::steady_clock::now() + kPatienceOfMakers;
+  Agreement agreement(member_.bootstrap, member_.process);
+  for (;;) {
+    engine_.progress();
+    const bool waits = std::chrono::steady_clock::now() < until;
+    const std::uint64_t all = agreement.largest({requests_.empty() ? kRests
+                                                 : waits           ? kNotYet
+                                                                   : kGivesUp,
+                                                 0})[0];
+    if (all != kNotYet) return all == kRests;
+    ::sched_yield();
+  }
+}
+
 /// Between hosts. The ranks ask each other over this communicator's links, for some may have started requests
 /// of the twin that others have not.
 std::unique_ptr<Request> Communicator::make_request_of_twin_on_gpus(const device::Call& given,
                                                                     loom_request_done done, void* context) {
-  finish_requests();
   if (broken_) throw *broken_;
   try {
+    if (!comes_to_rest()) return nullptr;
     if (links_.state == LinkState::kNotMade && !device_calls_.may_be_on_gpus(given)) return nullptr;
     if (!is_linked()) return nullptr;
   } catch (...) {
     fail_call();
   }
+  if (broken_) throw *broken_;
   Communicator* const twin = for_persistent_calls();
   if (twin == nullptr) return nullptr;
   PackedCalls::Lease packed = device_calls_.packed_for_persistent(given);
@@ -211,7 +233,8 @@ std::unique_ptr<Request> Communicator::make_request_of_twin_on_gpus(const device
       engine_.progress();
       return twin->requests_.empty();
     };
-    if (!twin->device_calls_.is_ready_for_persistent(call) && !device_calls_.comes_to_rest(*owner, has_ended))
+    if (!twin->device_calls_.is_ready_for_persistent(call) &&
+        !device_calls_.comes_to_rest(*owner, has_ended, false))
       return nullptr;
   } catch (...) {
     fail_call();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,10 @@
 #include "device/cuda/gpu_links.hpp"
 
 namespace loom {
+
+/// How long the making of a persistent request waits for other calls and for work of the program, which may
+/// wait for the host, before it does without a GPU.
+constexpr std::chrono::seconds kPatienceOfMakers{1};
 
 class DeviceCalls {
  public:
@@ -67,8 +72,9 @@ class DeviceCalls {
   /// To be asked before links are made: whether no call is under way on any rank, which would not know of
   /// them, and no work in the program's default stream, for which making them may wait. False, on all ranks:
   /// that takes long; maybe such work waits for the host, which is here. has_ended: whether all calls of this
-  /// rank have; moves them.
-  bool comes_to_rest(const device::cuda::Owner& owner, const std::function<bool()>& has_ended);
+  /// rank have; moves them. are_started: by all ranks, so they end; else that may take long, too.
+  bool comes_to_rest(const device::cuda::Owner& owner, const std::function<bool()>& has_ended,
+                     bool are_started);
   /// Makes the links and the kernel, if there are none; what will perform the call. Nothing, on all ranks:
   /// there are none to be had, or staging has been faster.
   std::optional<Algorithm> make_ready_for_persistent(const device::Call& call,

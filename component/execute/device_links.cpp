@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -198,15 +199,20 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts());
   if (all.empty()) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const char* const otherwise = i + 1 == all.size()                  ? kStagedCalls
-                                  : all[i + 1].memory != all[i].memory ? kNoIpc
-                                                                       : kNoPorts;
-    if (connect(gpu, *form, all[i], otherwise)) {
-      const bool after_ports = i > 0 && all[i - 1].by_ports && all[i - 1].memory == all[i].memory;
-      if (after_ports) member_.process.give_up_planned_ports();
+    const bool has_next = i + 1 < all.size();
+    const bool only_ports = has_next && all[i + 1].memory == all[i].memory;
+    bool reached_hosts = false;
+    if (connect(gpu, *form, all[i],
+                !has_next    ? kStagedCalls
+                : only_ports ? kNoPorts
+                             : kNoIpc,
+                reached_hosts)) {
+      if (i > 0 && all[i - 1].by_ports && all[i - 1].memory == all[i].memory)
+        member_.process.give_up_planned_ports();
       return true;
     }
-    member_.process.free_retired_links();  // those of the attempt
+    member_.process.free_retired_links();   // those of the attempt
+    if (only_ports && !reached_hosts) ++i;  // the same would fail with other ports
   }
   return false;
 }
@@ -271,25 +277,26 @@ bool DeviceLinks::has_ports() {
   return any;
 }
 
-/// By end. What cannot be opened is left to UCX.
+/// By end. What cannot be opened is left to UCX, and told once.
 std::vector<ucx_transport::RailId> DeviceLinks::rails_of(std::span<const device::steps::FarEnd> ends) {
+  std::map<std::string, ucx_transport::RailId> known;
   std::vector<ucx_transport::RailId> rails;
   for (const device::steps::FarEnd& end : ends) {
-    rails.push_back(ucx_transport::kAllRails);
     const std::string port = planned_port(end);
-    if (port.empty() || !member_.process.ports().may_use(port)) continue;
-    try {
-      rails.back() = member_.network().rail_over(port);
-    } catch (const Error& error) {
-      say("links between hosts", error.what());
-    }
+    const auto [rail, is_new] = known.try_emplace(port, ucx_transport::kAllRails);
+    if (is_new && !port.empty() && member_.process.ports().may_use(port)) try {
+        rail->second = member_.network().rail_over(port);
+      } catch (const Error& error) {
+        say("links between hosts", error.what());
+      }
+    rails.push_back(rail->second);
   }
   return rails;
 }
 
 /// What an attempt has made is let go of where it does not work on all ranks.
 bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
-                          const char* otherwise) {
+                          const char* otherwise, bool& reached_hosts) {
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
@@ -321,11 +328,14 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };
+  const auto reach_hosts = [&] {
+    reached_hosts = form.kernels.between_hosts();
+    return !reached_hosts || join_hosts(attempt.by_ports, otherwise);
+  };
   constexpr const char* kSelfTest = "the self-test";
   if (works("making memory for them", otherwise, make) && gather_handles() &&
       works("reaching the others' memory", otherwise, join) && works(kSelfTest, otherwise, deliver) &&
-      (!form.kernels.between_hosts() || join_hosts(attempt.by_ports, otherwise)) &&
-      works(kSelfTest, otherwise, prepare) && works(kSelfTest, otherwise, check)) {
+      reach_hosts() && works(kSelfTest, otherwise, prepare) && works(kSelfTest, otherwise, check)) {
     if (member_.tells(1)) say("links between GPUs", "self-test ok");
     return true;
   }

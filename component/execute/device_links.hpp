@@ -76,7 +76,7 @@ class DeviceLinks {
   bool has_ports();
   std::vector<Attempt> attempts(std::span<const GpuFacts> facts, bool between_hosts);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
-               const char* otherwise);
+               const char* otherwise, bool& reached_hosts);
   bool join_hosts(bool by_ports, const char* otherwise);
   std::string planned_port(const device::steps::FarEnd& end) const;
   std::vector<ucx_transport::RailId> rails_of(std::span<const device::steps::FarEnd> ends);

@@ -224,17 +224,22 @@ bool DeviceCalls::is_ready_for_persistent(const device::Call& call) {
 }
 
 /// One rank that gives up is enough: calls of others may wait for its program, too.
-bool DeviceCalls::comes_to_rest(const Owner& owner, const std::function<bool()>& has_ended) {
-  constexpr std::chrono::seconds kPatience{1};
+bool DeviceCalls::comes_to_rest(const Owner& owner, const std::function<bool()>& has_ended,
+                                bool are_started) {
   enum Rest : std::uint64_t { kRests, kNotYet, kGivesUp };
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kPatienceOfMakers;
   std::unique_ptr<ProgramMark> mark;
   const auto look = [&] {
     try {
       if (!mark) mark = std::make_unique<ProgramMark>(member_.process.staging()->driver(), owner);
-      if (mark->has_passed()) return has_ended() ? kRests : kNotYet;
-      if (std::chrono::steady_clock::now() < until) return kNotYet;
-      maker_.say(kStagedCalls, "The program has work on its GPU that goes on while a request is made.");
+      const bool has_passed = mark->has_passed();
+      if (has_passed && has_ended()) return kRests;
+      if ((has_passed && are_started) || std::chrono::steady_clock::now() < until) return kNotYet;
+      maker_.say(kStagedCalls, has_passed
+                                   ? "Some ranks have started requests that others have not, while one "
+                                     "is made that needs more links or another kernel."
+                                   : "The program has work on its GPU that goes on while a request is "
+                                     "made.");
     } catch (const std::exception& error) {
       maker_.say(kStagedCalls, error.what());
     }

@@ -30,6 +30,7 @@ static int start_all(size_t count, ompi_request_t** requests) {
   for (size_t i = 0; i < count; ++i) {
     struct coll_loom_core_request* const self = (struct coll_loom_core_request*)requests[i];
     coll_loom_request_activate(&self->super);
+    loom_request_mark_start(self->core);
     if (coll_loom_holds(self->module) && !loom_request_is_in_any_order(self->core))
       coll_loom_hold(self->module, &self->held);
     else

@@ -98,6 +98,7 @@ constexpr std::array kTable{
                  .name = "pairwise",
                  .summary = "several hosts: straight to every rank of the others",
                  .carries = limits::pairwise_carries,
+                 .streams = limits::pairwise_carries,
                  .why_not = limits::needs_few_ranks,
                  .takes = limits::has_bytes,
                  .suits = limits::is_long_between_hosts,

@@ -227,11 +227,12 @@ connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& ex
     if (machine != nullptr) {
       const std::string failed = why_not([&] {
         const bool between_hosts = placement.nodes() > 1;
-        const topo::MachineOfRanks ranked = topo::with_rank_gpus(
-            between_hosts ? process.ports().planned(*machine, machine != &*found) : *machine, own.gpus);
+        const topo::MachineOfRanks whole = topo::with_rank_gpus(*machine, own.gpus);
+        topo::MachineOfRanks ranked = whole;
+        if (between_hosts) ranked.system = process.ports().planned(whole.system, !found.has_value());
         planned = plan(process, exchange, ranked, request, between_hosts);
         if (exchange.rank != 0) return;
-        process.dump(ranked.system, Process::Described::kGpus);
+        process.dump(whole.system, Process::Described::kGpus);
         if (process.wants_graph_dump())
           process.dump_graph([&] { return connect::to_graph_xml(ranked, planned.plans); });
       });

@@ -37,7 +37,8 @@ PortChoice::PortChoice(std::string_view named, std::vector<topo::UcxPort> known)
 }
 
 bool PortChoice::may_plan(const std::string& port) const {
-  if (are_named()) return names(named_, port) != leaves_out_;
+  if (names(named_, port)) return !leaves_out_;
+  if (are_named()) return false;
   return std::ranges::any_of(
       known_, [&](const topo::UcxPort& known) { return is_well_known(known) && name_of(known) == port; });
 }
@@ -49,8 +50,11 @@ bool PortChoice::may_use(const std::string& port) const {
 }
 
 topo::System PortChoice::planned(const topo::System& machine, bool described) const {
-  if (described && !are_named()) return machine;
-  const auto may = [&](const topo::NetInfo& net) { return may_plan(topo::ucx_name(net)); };
+  if (described && named_.empty()) return machine;
+  const auto may = [&](const topo::NetInfo& net) {
+    const std::string port = topo::ucx_name(net);
+    return described && leaves_out_ ? !names(named_, port) : may_plan(port);
+  };
   const bool any = std::ranges::any_of(machine.of_kind(topo::NodeKind::kNet),
                                        [&](topo::NodeId port) { return may(machine.node(port).net()); });
   return any ? topo::with_ports(machine, may) : machine;

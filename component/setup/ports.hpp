@@ -12,8 +12,9 @@
 
 namespace loom {
 
-/// Those that channels may be planned for. The user names them; else they are those that UCX knows well,
-/// which leaves out Ethernet: any of a host's Ethernet devices may be the one that leads to other hosts.
+/// Those that channels may be planned for: the ones that the user names; else the ones that UCX knows well,
+/// save what he leaves out. That is no Ethernet: any of a host's Ethernet devices may lead to the other
+/// hosts.
 class PortChoice {
  public:
   PortChoice() = default;
@@ -21,14 +22,14 @@ class PortChoice {
   /// known: by UCX; empty: it could not be asked.
   PortChoice(std::string_view named, std::vector<topo::UcxPort> known);
 
-  bool are_named() const noexcept { return !named_.empty(); }
+  bool are_named() const noexcept { return !named_.empty() && !leaves_out_; }
   /// Whether channels may be planned through it, on this host or another one with such ports.
   bool may_plan(const std::string& port) const;
   /// Whether this process can use it.
   bool may_use(const std::string& port) const;
 
   /// `machine` with no other ports than may_plan() allows; all of them where it would have none. A machine
-  /// that the user describes loses those alone that he has not named.
+  /// that the user describes loses those alone that he has not named, or has left out.
   topo::System planned(const topo::System& machine, bool described) const;
 
  private:

@@ -13,7 +13,6 @@ PairwiseExecutor::PairwiseExecutor(const PairwiseLinks& pairwise, const Call& ca
     if (const int rank = (pairwise.rank + k) % ranks;
         pairwise.links[static_cast<std::size_t>(rank)].send != nullptr)
       peers_.push_back({rank});
-  plan_inside();
 }
 
 void PairwiseExecutor::Selected::move(void* context, int block, std::byte* packed, std::size_t bytes) {
@@ -21,10 +20,11 @@ void PairwiseExecutor::Selected::move(void* context, int block, std::byte* packe
   self.all->move(self.all->context, self.ranks[static_cast<std::size_t>(block)], packed, bytes);
 }
 
-/// My host's ranks exchange their blocks by an all-to-all of their own.
+/// My host's ranks exchange their blocks by an all-to-all of their own, which reads them in its own way.
 void PairwiseExecutor::plan_inside() {
   for (const int mate : pairwise_.mates) {
     const std::size_t at = static_cast<std::size_t>(mate) * call_.bytes();
+    if (call_.streaming != nullptr) call_.streaming->need(call_.in + at, call_.bytes());
     in_blocks_.push_back(
         {call_.in_packer != nullptr ? nullptr : const_cast<std::byte*>(call_.in) + at, call_.bytes()});
     out_blocks_.push_back({call_.out_packer != nullptr ? nullptr : call_.out + at, call_.bytes()});
@@ -48,21 +48,36 @@ void PairwiseExecutor::plan_inside() {
     move_own_block(inside_call_, 0);
 }
 
-PairwiseExecutor::State PairwiseExecutor::advance() {
-  bool moved = false, done = true;
+PairwiseExecutor::State PairwiseExecutor::advance_inside() {
+  if (in_blocks_.empty()) plan_inside();
   if (inside_) {
     const State state = inside_->advance();
-    moved = state != State::kBlocked;
-    done = state == State::kDone;
-    if (done) inside_.reset();
-    if (!done) awaited_ = pairwise_.mates[static_cast<std::size_t>(inside_->awaited())];
+    awaited_ = pairwise_.mates[static_cast<std::size_t>(inside_->awaited())];
+    if (state != State::kDone) return state;
+    inside_.reset();
   }
+  is_inside_done_ = true;
+  if (call_.streaming != nullptr)
+    for (const Block& block : out_blocks_) call_.streaming->have(block.data, block.bytes);
+  return State::kDone;
+}
+
+PairwiseExecutor::State PairwiseExecutor::advance() {
+  bool moved = false, done = true;
   for (Peer& peer : peers_) {
     moved |= send(peer);
     moved |= receive(peer);
     if (peer.sent == call_.bytes() && peer.received == call_.bytes()) continue;
     if (done) awaited_ = peer.rank;
     done = false;
+  }
+  // Behind the first slots, for its operands may still be on their way here.
+  if (!is_inside_done_) {
+    const int peer = awaited_;
+    const State state = advance_inside();
+    moved |= state != State::kBlocked;
+    if (state == State::kDone) awaited_ = peer;
+    done = done && state == State::kDone;
   }
   return done ? State::kDone : moved ? State::kMoved : State::kBlocked;
 }
@@ -73,10 +88,13 @@ bool PairwiseExecutor::send(Peer& peer) {
   std::byte* const slot = link.try_acquire();
   if (slot == nullptr) return false;
   const std::size_t bytes = std::min(pairwise_.slot_bytes, call_.bytes() - peer.sent);
-  if (call_.in_packer != nullptr)
+  if (call_.in_packer != nullptr) {
     call_.in_packer->move(call_.in_packer->context, peer.rank, slot, bytes);
-  else
-    std::memcpy(slot, call_.in + static_cast<std::size_t>(peer.rank) * call_.bytes() + peer.sent, bytes);
+  } else {
+    const std::byte* const from = call_.in + static_cast<std::size_t>(peer.rank) * call_.bytes() + peer.sent;
+    if (call_.streaming != nullptr) call_.streaming->need(from, bytes);
+    std::memcpy(slot, from, bytes);
+  }
   link.publish(bytes);
   peer.sent += bytes;
   return true;
@@ -89,10 +107,13 @@ bool PairwiseExecutor::receive(Peer& peer) {
   const std::byte* const slot = link.try_receive();
   if (slot == nullptr) return false;
   const std::size_t bytes = std::min(pairwise_.slot_bytes, call_.bytes() - peer.received);
-  if (call_.out_packer != nullptr)
+  if (call_.out_packer != nullptr) {
     call_.out_packer->move(call_.out_packer->context, peer.rank, const_cast<std::byte*>(slot), bytes);
-  else
-    std::memcpy(call_.out + static_cast<std::size_t>(peer.rank) * call_.bytes() + peer.received, slot, bytes);
+  } else {
+    std::byte* const to = call_.out + static_cast<std::size_t>(peer.rank) * call_.bytes() + peer.received;
+    std::memcpy(to, slot, bytes);
+    if (call_.streaming != nullptr) call_.streaming->have(to, bytes);
+  }
   link.release();
   peer.received += bytes;
   return true;

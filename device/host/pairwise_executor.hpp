@@ -48,6 +48,7 @@ class PairwiseExecutor {
     static void move(void* context, int block, std::byte* packed, std::size_t bytes);
   };
   void plan_inside();
+  State advance_inside();
   bool send(Peer& peer);
   bool receive(Peer& peer);
 
@@ -59,6 +60,7 @@ class PairwiseExecutor {
   Packer in_packer_, out_packer_;
   Call inside_call_;
   std::optional<CicoBlocksExecutor> inside_;
+  bool is_inside_done_ = false;
   int awaited_ = 0;
 };
 

@@ -60,6 +60,17 @@ void check(const char* collective, int stay, const std::function<void()>& body,
     require(staged_after == staged, (std::string(collective) + " is staged all the same").c_str());
 }
 
+/// Whose ranks start requests in one order, if that is promised.
+MPI_Comm new_communicator() {
+  MPI_Comm comm;
+  MPI_Info info;
+  MPI_Info_create(&info);
+  if (promised) MPI_Info_set(info, "coll_loom_ordered_starts", "true");
+  MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &comm);
+  MPI_Info_free(&info);
+  return comm;
+}
+
 void wait_for(MPI_Request& request) {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
@@ -259,6 +270,51 @@ void start_in_the_promised_order(MPI_Comm comm) {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
+/// Rank 0 has started a request when all make one that needs the first links, or another kernel; the others
+/// start it later.
+void make_among_starts(MemoryKind kind, MPI_Op op) {
+  MPI_Comm comm = new_communicator();
+  Ints in(kCount, mine, kind), out(kCount, nothing, kind), on_device(kCount, mine), result(kCount, nothing);
+  MPI_Request first, second;
+  INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &first);
+  if (rank == 0) MPI_Start(&first);
+  INIT(Allreduce)(on_device.at(), result.at(), kCount, MPI_INT, op, comm, MPI_INFO_NULL, &second);
+  if (rank != 0) MPI_Start(&first);
+  MPI_Start(&second);
+  wait_for(first);
+  wait_for(second);
+  out.is([](int i) { return sum(i); }, "a request that some have started is wrong");
+  result.is([&](int i) { return op == MPI_SUM ? sum(i) : of_rank(ranks - 1, i); },
+            "a request that was made meanwhile is wrong");
+  MPI_Request_free(&first);
+  MPI_Request_free(&second);
+  MPI_Comm_free(&comm);
+}
+
+/// Whose operand waits for the program, which starts more, and enqueues work that waits for the host, too.
+void start_behind_a_staged_one(MPI_Comm comm) {
+  const MemoryKind kind = rank == 1 ? MemoryKind::kHost : MemoryKind::kDevice;
+  Ints staged_in(kCount, mine, kind), staged_out(kCount, nothing, kind), in(kCount, mine),
+      out(kCount, nothing);
+  MPI_Request staged, stays;
+  INIT(Allreduce)
+  (staged_in.at(), staged_out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &staged);
+  INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &stays);
+  Waiting earlier;
+  MPI_Start(&staged);
+  MPI_Start(&stays);
+  earlier.end();
+  {
+    Waiting later;
+    wait_for(staged);
+    wait_for(stays);
+  }
+  staged_out.is([](int i) { return sum(i); }, "a staged allreduce before another one is wrong");
+  out.is([](int i) { return sum(i); }, "an allreduce behind a staged one is wrong");
+  MPI_Request_free(&staged);
+  MPI_Request_free(&stays);
+}
+
 /// A start returns although the operand waits for the host; the call ends although what the program enqueues
 /// later waits.
 void go_on_beside_the_program(MPI_Comm comm) {
@@ -283,16 +339,17 @@ void go_on_beside_the_program(MPI_Comm comm) {
   });
 }
 
-/// Before there are links between GPUs a request is made while a call is under way, behind work of rank 0
-/// that waits for its host, and while another request has been started there alone.
+/// Before there are links between GPUs for it, a request is made while a call is under way, behind work of
+/// rank 0 that waits for its host, and while another request has been started there alone.
 void make_beside_the_program() {
-  MPI_Comm comm;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm comm = new_communicator();
   std::vector<int> host_in(kCount, 1), host_out(kCount);
   MPI_Request on_host, call, request;
   INIT(Allreduce)
   (host_in.data(), host_out.data(), kCount, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &on_host);
   Ints in(kCount, mine), of_call(kCount, nothing), out(kCount, nothing);
+  // Between hosts a call that does not wait stays on the device once a blocking one has made links.
+  if (promised) MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
   {
     std::optional<Waiting> earlier;
     if (rank == 0) {
@@ -445,34 +502,23 @@ void renew_buffers(MPI_Comm comm) {
 int main(int argc, char** argv) {
   begin(argc, argv);
   tools.emplace();
-  MPI_Comm comm;
-  if (argc > 1 && std::string(argv[1]) == "promised") {
-    promised = true;
-    algorithm = "kernel";
-    MPI_Info ordered;
-    MPI_Info_create(&ordered);
-    MPI_Info_set(ordered, "coll_loom_ordered_starts", "true");
-    MPI_Comm_dup_with_info(MPI_COMM_WORLD, ordered, &comm);
-    MPI_Info_free(&ordered);
+  promised = argc > 1 && std::string(argv[1]) == "promised";
+  algorithm = promised ? "kernel" : "zero_copy";
+  MPI_Comm comm = new_communicator();
+  if (promised) {
+    make_among_starts(MemoryKind::kHost, MPI_SUM);
+    make_among_starts(MemoryKind::kDevice, MPI_MAX);
     start_in_the_promised_order(comm);
-    every_collective(comm);
-    go_on_beside_the_program(comm);
-    step_back_together(comm);
-    make_many(comm);
-    MPI_Comm_free(&comm);
-    tools.reset();
-    MPI_Finalize();
-    return 0;
+    start_behind_a_staged_one(comm);
   }
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   every_collective(comm);
-  start_in_any_order(comm);
+  if (!promised) start_in_any_order(comm);
   go_on_beside_the_program(comm);
   make_beside_the_program();
-  make_without_bytes();
+  if (!promised) make_without_bytes();
   step_back_together(comm);
   make_many(comm);
-  renew_buffers(comm);
+  if (!promised) renew_buffers(comm);
   MPI_Comm_free(&comm);
   tools.reset();
   MPI_Finalize();

@@ -90,7 +90,7 @@ const std::vector<topo::UcxPort> kKnown = {{.name = "mlx5_0", .port = 1, .speed_
 TEST(PortChoice, TakesWhatUcxKnowsWellUnlessTheUserNamesPorts) {
   const topo::System machine = three_ports();
   const PortChoice any("", kKnown), all("all", kKnown), ethernet("eth0", kKnown),
-      device("mlx5_1, eth9", kKnown), without("^mlx5_0:1,mlx5_1", kKnown);
+      device("mlx5_1, eth9", kKnown), without("^mlx5_0:1,eth1", kKnown);
   for (const PortChoice& choice : {any, all}) {
     EXPECT_FALSE(choice.are_named());
     EXPECT_THAT(ports_in(choice.planned(machine, false)), ElementsAre("mlx5_0:1", "mlx5_1:1"));
@@ -100,8 +100,9 @@ TEST(PortChoice, TakesWhatUcxKnowsWellUnlessTheUserNamesPorts) {
   }
   EXPECT_TRUE(ethernet.are_named());
   EXPECT_THAT(ports_in(ethernet.planned(machine, false)), ElementsAre("eth0"));
-  EXPECT_THAT(ports_in(without.planned(machine, false)), ElementsAre("eth0"));
-  EXPECT_TRUE(without.may_use("eth0"));
+  EXPECT_THAT(ports_in(without.planned(machine, false)), ElementsAre("mlx5_1:1"));
+  EXPECT_FALSE(without.are_named());
+  EXPECT_FALSE(without.may_use("eth0")) << "it is not named";
   EXPECT_THAT(ports_in(device.planned(machine, false)), ElementsAre("mlx5_1:1"));
   EXPECT_TRUE(device.may_use("mlx5_1:1"));
   EXPECT_TRUE(device.may_plan("eth9"));
@@ -112,6 +113,8 @@ TEST(PortChoice, LeavesADescribedMachineItsPortsUnlessTheUserNamesSome) {
   const topo::System machine = three_ports();
   EXPECT_EQ(PortChoice("", {}).planned(machine, true), machine);
   EXPECT_THAT(ports_in(PortChoice("eth0", {}).planned(machine, true)), ElementsAre("eth0"));
+  EXPECT_THAT(ports_in(PortChoice("^mlx5_0", kKnown).planned(machine, true)),
+              ElementsAre("mlx5_1:1", "eth0"));
   EXPECT_EQ(PortChoice("eth1", kKnown).planned(machine, true), machine) << "none of them is there";
   EXPECT_EQ(PortChoice("", {}).planned(machine, false), machine) << "UCX knows none";
   EXPECT_TRUE(PortChoice("eth0", {}).may_use("eth0")) << "UCX cannot be asked";
