@@ -163,7 +163,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help =
          "From this size on, blocking allreduces, reduces, reduce_scatters, bcasts, allgathers and "
          "alltoalls copy a GPU buffer through host memory part by part while the call goes on. The buffer "
-         "has to be contiguous and fit page-locked memory, and cico, ring or dbt have to "
+         "has to be contiguous and fit page-locked memory, and cico, ring, dbt or pairwise have to "
          "carry the call. Such a call that fails may have changed part of its result. 0: never"},
     {.name = "lane_bytes",
      .type = COLL_LOOM_SIZE,
