@@ -11,7 +11,6 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "connect/exchange.hpp"
-#include "device/schedule/kernel_costs.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/words.hpp"
 #include "topo/place.hpp"
@@ -349,9 +348,7 @@ device::Collective collective_of(connect::Collective collective) {
 std::string name_by_kernels(const std::string& algorithm) {
   return algorithm == "rails" ? "grid" : algorithm;
 }
-constexpr std::string_view protocol_between_hosts() {
-  return device::kCostsOfSimple.name;
-}
+constexpr std::string_view kProtocolBetweenHosts = "Simple";
 
 }  // namespace
 
@@ -367,7 +364,7 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request) {
   if (offline.is_between_gpus() && (!offline.on_gpus || request.net_us >= 0)) {
     connect::SimulationRequest by_kernels = request;  // which go by one protocol between hosts
-    by_kernels.protocol = protocol_between_hosts();
+    by_kernels.protocol = kProtocolBetweenHosts;
     std::vector<connect::Prediction> all = connect::simulate(offline.job, offline.machines, by_kernels);
     for (connect::Prediction& one : all) one.algorithm = name_by_kernels(one.algorithm);
     return all;

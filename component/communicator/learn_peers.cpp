@@ -143,6 +143,10 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
   std::vector<DeviceUse> uses;
   for (const PeerInfo& peer : peers) uses.push_back(peer.device_use);
   group.not_on_gpus = why_not_on_gpus(uses, group.wiring.shape.hosts, group.reproducible);
+  if (member.rank == 0 && !group.uses_devices() && any_has_a_driver(uses))
+    without_failing([&] {
+      member.process.tell({loom::format("{}: {}: {}.", member.where, kStagedCalls, group.not_on_gpus)});
+    });
   for (std::size_t i = 0; i < group.small_below.size() && group.wiring.shape.hosts == 1; ++i)
     group.small_below[i] =
         immediate_below({.shape = group.wiring.shape}, static_cast<device::Collective>(i), {});

@@ -14,6 +14,7 @@
 #include "component/execute/execution.hpp"
 #include "component/links/links.hpp"
 #include "component/select/tuner.hpp"
+#include "component/setup/device_use.hpp"
 #include "component/setup/member.hpp"
 #include "connect/gpu_channels.hpp"
 #include "device/cuda/gpu_links.hpp"
@@ -21,8 +22,6 @@
 #include "ucx_transport/transport.hpp"
 
 namespace loom {
-
-constexpr const char* kStagedCalls = "device buffers go through the host";
 
 class DeviceLinks {
  public:

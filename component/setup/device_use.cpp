@@ -48,4 +48,9 @@ std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, bool in
   return alike ? reason(*without) : loom::format("on rank {} {}", without - ranks.begin(), reason(*without));
 }
 
+bool any_has_a_driver(std::span<const DeviceUse> ranks) {
+  return std::ranges::any_of(
+      ranks, [](DeviceUse use) { return use != DeviceUse::kNoDriver && use != DeviceUse::kHostMemory; });
+}
+
 }  // namespace loom

@@ -11,6 +11,9 @@
 
 namespace loom {
 
+/// For messages, before why.
+constexpr const char* kStagedCalls = "device buffers go through the host";
+
 /// Plain data: ranks tell each other.
 enum class DeviceUse : std::uint64_t {
   kKeepsCalls,
@@ -27,5 +30,7 @@ DeviceUse device_use(Process& process, bool looks);
 /// Why a communicator of these ranks keeps no calls on GPUs, as the rest of a sentence; of ranks that differ
 /// the first that does not. Empty: it does. in_order: all of them want coll_loom_reproducible.
 std::string why_not_on_gpus(std::span<const DeviceUse> ranks, int hosts, bool in_order);
+/// Whether any of these ranks may have buffers on GPUs, so that this matters.
+bool any_has_a_driver(std::span<const DeviceUse> ranks);
 
 }  // namespace loom

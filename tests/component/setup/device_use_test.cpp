@@ -23,6 +23,13 @@ TEST(DeviceUse, IsDeniedForAReasonThatNamesTheRankWhereRanksDiffer) {
   EXPECT_EQ(why_not_on_gpus(std::array{kKeeps, kKeeps}, 2, false), "");
 }
 
+TEST(DeviceUse, MattersWhereARankHasADriver) {
+  constexpr auto kNoDriver = DeviceUse::kNoDriver, kHost = DeviceUse::kHostMemory;
+  EXPECT_FALSE(any_has_a_driver(std::array{kNoDriver, kHost}));
+  EXPECT_TRUE(any_has_a_driver(std::array{kNoDriver, DeviceUse::kKeepsCalls}));
+  EXPECT_TRUE(any_has_a_driver(std::array{DeviceUse::kOtherRules}));
+}
+
 /// Whose process has no driver, as where this test runs.
 TEST(DeviceUse, NeedsADriver) {
   loom_runtime runtime{};
