@@ -124,17 +124,21 @@ std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank) {
   const Placement& placement = channels.job.placement();
   const auto node = static_cast<std::size_t>(placement.node_of(rank));
   const std::vector<std::string>& names = channels.ports[node];
-  const auto name = [&](int port) { return port == kNoPort ? "" : names[static_cast<std::size_t>(port)]; };
-  const std::vector<std::int16_t>& near =
-      channels.near[node][static_cast<std::size_t>(placement.local_of(rank))];
+  const auto local = static_cast<std::size_t>(placement.local_of(rank));
+  const auto port_of = [&](int port) {
+    if (port == kNoPort) return ChannelPorts::Port{};
+    const auto index = static_cast<std::size_t>(port);
+    return ChannelPorts::Port{names[index], channels.direct[node][local][index]};
+  };
+  const std::vector<std::int16_t>& near = channels.near[node][local];
   for (std::size_t c = 0; c < channels.rings.size(); ++c) {
     const Ring ring = ring_of(channels.job, static_cast<int>(c), rank);
-    ports[c].ring_in = name(ring.port_in);
-    ports[c].ring_out = name(ring.port_out);
-    if (!near.empty()) ports[c].grid = name(near[c % near.size()]);
+    ports[c].ring_in = port_of(ring.port_in);
+    ports[c].ring_out = port_of(ring.port_out);
+    if (!near.empty()) ports[c].grid = port_of(near[c % near.size()]);
   }
   for (std::size_t c = 0; c < channels.trees.size(); ++c)
-    ports[c].tree = name(tree_of(channels.job, static_cast<int>(c), rank).port);
+    ports[c].tree = port_of(tree_of(channels.job, static_cast<int>(c), rank).port);
   return ports;
 }
 
@@ -174,6 +178,7 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
     channels.types.push_back(host.types);
     channels.ports.push_back(host.ports);
     channels.near.push_back(host.near);
+    channels.direct.push_back(host.direct);
     if (why_not.empty() && !host.why_not.empty())
       why_not = hosts.size() == 1 ? host.why_not
                                   : loom::format("On the host of rank {}: {}", mates.front(), host.why_not);

@@ -43,16 +43,20 @@ struct GpuChannels {
   topo::PathType between(int from, int to) const;
   /// By host, of every two of its ranks by local index; empty: not known.
   std::vector<std::vector<topo::PathType>> types;
-  std::vector<std::vector<std::string>> ports;               ///< by host: see GpuHost
-  std::vector<std::vector<std::vector<std::int16_t>>> near;  ///< the same
+  std::vector<std::vector<std::string>> ports;                    ///< by host: see GpuHost
+  std::vector<std::vector<std::vector<std::int16_t>>> near;       ///< the same
+  std::vector<std::vector<std::vector<GpuHost::Direct>>> direct;  ///< the same
 };
 
-/// The ports of its host that a rank's ends of a channel go through to other hosts, as UCX names them; empty:
-/// none, or it is not known.
+/// The ports of its host that a rank's ends of a channel go through to other hosts.
 struct ChannelPorts {
-  std::string ring_in, ring_out;
-  std::string tree;  ///< both trees'
-  std::string grid;  ///< in and out: the nearest to the rank's GPU, in turn
+  struct Port {
+    std::string name;        ///< as UCX has it; empty: none, or it is not known
+    GpuHost::Direct to_gpu;  ///< whether it may read and write the memory of the rank's GPU by itself
+  };
+  Port ring_in, ring_out;
+  Port tree;  ///< both trees'
+  Port grid;  ///< in and out: the nearest to the rank's GPU, in turn
 };
 /// By channel: as many as there are rings or trees.
 std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank);

@@ -21,7 +21,8 @@ namespace {
 using search::ChannelPlan;
 using topo::PathType;
 
-constexpr std::uint8_t kFormat = 2;
+constexpr std::uint8_t kFormat = 3;
+constexpr std::uint8_t kReads = 1, kWrites = 2;  // of GpuHost::Direct
 
 /// A host's ranks share its memory: data never leaves it through a port to come back, and no GPU passes on
 /// what another one sends to a port. `through`: a GPU passes on what goes from one to another.
@@ -125,11 +126,12 @@ void expand(ChannelPlan& plan, const std::vector<std::vector<int>>& sharers) {
 }
 
 /// ranks: all, ascending.
+std::size_t local_index(const std::vector<int>& ranks, int rank) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+}
+
 std::vector<PathType> types_of(const topo::Paths& paths, const std::vector<std::vector<int>>& sharers,
                                const std::vector<int>& ranks) {
-  const auto local = [&](int rank) {
-    return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
-  };
   std::vector<PathType> types(ranks.size() * ranks.size(), PathType::kLoc);
   for (const std::vector<int>& from : sharers)
     for (const std::vector<int>& to : sharers) {
@@ -138,12 +140,11 @@ std::vector<PathType> types_of(const topo::Paths& paths, const std::vector<std::
           paths.between(paths.system().gpu_of_rank(from.front()), paths.system().gpu_of_rank(to.front()))
               .type;
       for (const int a : from)
-        for (const int b : to) types[local(a) * ranks.size() + local(b)] = type;
+        for (const int b : to) types[local_index(ranks, a) * ranks.size() + local_index(ranks, b)] = type;
     }
   return types;
 }
 
-/// ranks: all, ascending.
 std::vector<std::vector<std::int16_t>> ports_near(const topo::Paths& paths,
                                                   const std::vector<std::vector<int>>& sharers,
                                                   const std::vector<int>& ranks) {
@@ -153,10 +154,28 @@ std::vector<std::vector<std::int16_t>> ports_near(const topo::Paths& paths,
     std::vector<std::int16_t> indices;
     for (const topo::NodeId net : paths.local_nets(paths.system().gpu_of_rank(some.front())))
       indices.push_back(static_cast<std::int16_t>(std::ranges::find(ports, net) - ports.begin()));
-    for (const int rank : some)
-      near[static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin())] = indices;
+    for (const int rank : some) near[local_index(ranks, rank)] = indices;
   }
   return near;
+}
+
+/// Of what other GPUs would pass on nothing: the ends of channels are next to their ports.
+std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
+                                                    const std::vector<std::vector<int>>& sharers,
+                                                    const std::vector<int>& ranks) {
+  using Way = topo::Paths::Direction;
+  std::vector<std::vector<GpuHost::Direct>> direct(ranks.size());
+  for (const std::vector<int>& some : sharers) {
+    const topo::NodeId gpu = paths.system().gpu_of_rank(some.front());
+    std::vector<GpuHost::Direct> by_port;
+    for (const topo::NodeId net : paths.system().of_kind(topo::NodeKind::kNet)) {
+      const bool itself = paths.between(gpu, net).type != PathType::kPxn;
+      by_port.push_back({.reads = itself && paths.gpu_direct(gpu, net, Way::kRead),
+                         .writes = itself && paths.gpu_direct(gpu, net, Way::kWrite)});
+    }
+    for (const int rank : some) direct[local_index(ranks, rank)] = by_port;
+  }
+  return direct;
 }
 
 /// Ranks that share a GPU exchange in its memory.
@@ -228,6 +247,7 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
   for (const topo::NodeId net : machine.system.of_kind(topo::NodeKind::kNet))
     host.ports.push_back(topo::ucx_name(machine.system.node(net).net()));
   host.near = ports_near(direct.whole()->paths, machine.sharers, ranks);
+  host.direct = direct_of(direct.whole()->paths, machine.sharers, ranks);
   host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
   host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
   host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
@@ -254,6 +274,9 @@ std::vector<std::byte> encode(const GpuHost& host) {
   for (const PathType type : host.types) writer.put(type);
   for (const std::string& port : host.ports) writer.put_all(std::as_bytes(std::span(port)));
   for (const std::vector<std::int16_t>& ports : host.near) writer.put_all(std::as_bytes(std::span(ports)));
+  for (const std::vector<GpuHost::Direct>& ports : host.direct)
+    for (const GpuHost::Direct& port : ports)
+      writer.put(static_cast<std::uint8_t>((port.reads ? kReads : 0) | (port.writes ? kWrites : 0)));
   return writer.take();
 }
 
@@ -298,6 +321,11 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
     const std::size_t ports = host.summary.port_gbps.size();
     for (std::size_t port = 0; port < ports; ++port) host.ports.push_back(get_text(reader));
     for (std::size_t rank = 0; rank < ranks; ++rank) host.near.push_back(get_ports(reader, ports));
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      for (auto& direct = host.direct.emplace_back(); direct.size() < ports;) {
+        const auto bits = reader.get_below<std::uint8_t>(kReads + kWrites + 1, "a port reads or writes");
+        direct.push_back({.reads = (bits & kReads) != 0, .writes = (bits & kWrites) != 0});
+      }
   }
   if (!reader.done()) reader.fail("there is more of it");
   return host;

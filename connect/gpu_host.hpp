@@ -44,6 +44,12 @@ struct GpuHost {
   std::vector<std::string> ports;  ///< as UCX names them, by their index in `summary`
   /// By local index, the ports nearest to the rank's GPU, as it takes them in turn in its channels.
   std::vector<std::vector<std::int16_t>> near;
+  /// By local index, and port: how the port reaches the memory of the rank's GPU by itself.
+  struct Direct {
+    bool reads = false, writes = false;
+    friend bool operator==(const Direct&, const Direct&) = default;
+  };
+  std::vector<std::vector<Direct>> direct;
   /// By local index, and local index: see GpuChannels::between().
   std::vector<topo::PathType> types;
   std::string

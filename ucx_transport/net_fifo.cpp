@@ -13,7 +13,8 @@ using device::StepFlag;
 NetEnd::NetEnd(Transport& transport, const device::FifoShape& shape, std::string peer)
     : shape_(shape), outbox_(std::make_shared<Outbox>()), transport_(transport), peer_(std::move(peer)) {}
 
-void NetEnd::connect(const Bytes& worker_address, InboxId other_end, RailId rail) {
+void NetEnd::connect(const Bytes& worker_address, InboxId other_end, RailId rail, bool other_on_gpu) {
+  outbox_->is_fetched = outbox_->on_gpu || other_on_gpu;
   endpoint_ = transport_.connect(worker_address, peer_, rail);
   other_inbox_ = other_end;
 }
@@ -98,9 +99,10 @@ bool NetEnd::note_word(std::uint64_t step) noexcept {
   return step >= StepFlag::kWaiting;
 }
 
-NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots)
+NetSendLink::NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Place place)
     : NetEnd(transport, shape, std::move(peer)), bytes_before_(shape.slot_count) {
-  outbox_->slots = slots ? std::move(slots) : allocate_slots(bytes());
+  outbox_->slots = place.slots ? std::move(place.slots) : allocate_slots(bytes());
+  outbox_->on_gpu = place.on_gpu;
   open_inbox();
 }
 
@@ -153,16 +155,16 @@ std::string NetSendLink::last_step() const {
   return loom::format("{} slots sent, {} of them taken", step_, taken());
 }
 
-NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots)
+NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Place place)
     : NetEnd(transport, shape, std::move(peer)),
-      slots_(std::move(slots)),
+      place_(std::move(place)),
       lengths_(shape.slot_count),
       notes_(shape.slot_count),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
-  if (!slots_) {
-    slots_ = allocate_slots(bytes());
+  if (!place_.slots) {
+    place_.slots = allocate_slots(bytes());
     // They get their memory now, from this thread's NUMA node; later any thread may be the first to write.
-    std::memset(slots_.get(), 0, bytes());
+    std::memset(place_.slots.get(), 0, bytes());
   }
   open_inbox();
 }
@@ -172,7 +174,7 @@ const std::byte* NetRecvLink::try_receive() {
   if (!here()) await();
   if (!here()) return nullptr;
   compare(notes_[step_ % shape_.slot_count], peer());
-  return slots_.get() + slot_offset(step_);
+  return place_.slots.get() + slot_offset(step_);
 }
 
 void NetRecvLink::release() {
@@ -209,14 +211,15 @@ void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
   if (note_word(word.step)) return;
   std::byte* const slot = slot_for(word.step, data.size());
   if (slot == nullptr) return;
+  if (place_.on_gpu && !data.empty()) return refuse();  // such data are to be fetched
   std::memcpy(slot, data.data(), data.size());
   arrive(word);
 }
 
-Slots NetRecvLink::place(Word word, std::size_t bytes) noexcept {
+Place NetRecvLink::place(Word word, std::size_t bytes) noexcept {
   note_word(word.step);  // not once it has arrived: later words may have come before
   std::byte* const slot = slot_for(word.step, bytes);
-  return slot == nullptr ? Slots() : Slots(slots_, slot);
+  return slot == nullptr ? Place() : Place{Slots(place_.slots, slot), place_.on_gpu};
 }
 
 void NetRecvLink::arrive(Word word) noexcept {
@@ -231,7 +234,7 @@ std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept
   // The sender was given the slot by release(): nobody reads it now.
   if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes) {
     lengths_[(step - 1) % shape_.slot_count] = bytes;
-    return slots_.get() + slot_offset(step - 1);
+    return place_.slots.get() + slot_offset(step - 1);
   }
   refuse();
   return nullptr;

@@ -26,7 +26,9 @@ class NetEnd : protected Inbox {
  public:
   /// What the other end's connect() takes.
   InboxId inbox() const noexcept { return inbox_; }
-  void connect(const Bytes& worker_address, InboxId other_end, RailId rail = kAllRails);
+  /// other_on_gpu: the slots of the other end are.
+  void connect(const Bytes& worker_address, InboxId other_end, RailId rail = kAllRails,
+               bool other_on_gpu = false);
   /// Neither UCX nor the other end has said that the connection has ended. From any thread.
   bool is_connected() const noexcept;
   /// Whether UCX holds back nothing that this end has sent, as far as UCX tells: it counts as sent what a
@@ -98,8 +100,8 @@ class NetRecvLink;
 
 class NetSendLink final : public device::SendLink, public NetEnd {
  public:
-  /// `slots`: of as many bytes as bytes() says, 64-byte aligned; empty: allocated here.
-  NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots = {});
+  /// `place`: of as many bytes as bytes() says, 64-byte aligned; empty: allocated here.
+  NetSendLink(Transport& transport, const device::FifoShape& shape, std::string peer, Place place = {});
   ~NetSendLink() override { close_inbox(); }
 
   std::byte* try_acquire() override;
@@ -126,7 +128,7 @@ class NetSendLink final : public device::SendLink, public NetEnd {
  private:
   friend class NetRecvLink;
   void take(Word word, std::span<const std::byte>) noexcept override;
-  Slots place(Word, std::size_t) noexcept override {
+  Place place(Word, std::size_t) noexcept override {
     refuse();
     return {};
   }
@@ -142,8 +144,8 @@ class NetSendLink final : public device::SendLink, public NetEnd {
 
 class NetRecvLink final : public device::RecvLink, public NetEnd {
  public:
-  /// `slots`: as for NetSendLink.
-  NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Slots slots = {});
+  /// `place`: as for NetSendLink.
+  NetRecvLink(Transport& transport, const device::FifoShape& shape, std::string peer, Place place = {});
   ~NetRecvLink() override { close_inbox(); }
 
   const std::byte* try_receive() override;
@@ -162,7 +164,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
  private:
   friend class NetSendLink;
   void take(Word word, std::span<const std::byte> data) noexcept override;
-  Slots place(Word word, std::size_t bytes) noexcept override;
+  Place place(Word word, std::size_t bytes) noexcept override;
   void arrive(Word word) noexcept override;
   /// The slot of the message with this step; nullptr, and refused, where no correct peer sends such a step.
   std::byte* slot_for(std::uint64_t step, std::size_t bytes) noexcept;
@@ -174,7 +176,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   void tell_if_due();
   std::string last_step() const override;
 
-  Slots slots_;
+  Place place_;
   std::vector<std::size_t> lengths_;  ///< by slot, of the message in it; published by arrived_
   std::vector<std::uint64_t> notes_;  ///< by slot, as its sender has noted it; published by arrived_
   /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(), arrived():

@@ -34,10 +34,11 @@ NetProxy::Send::Send(const NetSendEnd& end) : NetSendEnd(end), told(start_of(*li
 NetProxy::Receive::Receive(const NetRecvEnd& end) : NetRecvEnd(end), told(start_of(*link, kernel)) {}
 
 NetProxy::NetProxy(Transport& transport, const std::vector<NetSendEnd>& send_ends,
-                   const std::vector<NetRecvEnd>& recv_ends)
+                   const std::vector<NetRecvEnd>& recv_ends, Flush flush)
     : transport_(transport),
       sends_(send_ends.begin(), send_ends.end()),
-      receives_(recv_ends.begin(), recv_ends.end()) {}
+      receives_(recv_ends.begin(), recv_ends.end()),
+      flush_(std::move(flush)) {}
 
 template <class Body>
 void NetProxy::for_each_end(Body&& body) const {
@@ -49,11 +50,15 @@ bool NetProxy::advance() {
   const std::uint64_t before = moves_;
   transport_.progress();
   // What came before a peer was lost still reaches the kernel, which may need no more.
-  const auto move = [this](auto& end) {
-    if (!advance(end) && awaits(end)) end.link->check_other_end();
+  const auto check = [this](const auto& end, bool has_moved) {
+    if (!has_moved && awaits(end)) end.link->check_other_end();
   };
-  for (Send& end : sends_) move(end);
-  for (Receive& end : receives_) move(end);
+  for (Send& end : sends_) check(end, advance(end));
+  look_for_arrivals();
+  for (Receive& end : receives_) {
+    const bool released = release(end), announced = announce(end);
+    check(end, released || announced);
+  }
   return moves_ != before;
 }
 
@@ -86,25 +91,36 @@ bool NetProxy::advance(Send& end) {
   return moves_ != before;
 }
 
+/// One question to the GPU for all ends: whatever has come by then is visible afterwards.
+void NetProxy::look_for_arrivals() {
+  bool on_gpu = false;
+  for (Receive& end : receives_) {
+    end.come = end.link->arrived();
+    on_gpu |= end.kernel.on_gpu && end.come > end.told;
+  }
+  if (on_gpu) flush_();
+}
+
 /// What the kernel has consumed beyond what has come is passed over.
-bool NetProxy::advance(Receive& end) {
-  const std::uint64_t before = moves_;
+bool NetProxy::release(Receive& end) {
   NetRecvLink& link = *end.link;
   const device::Word consumed = load_acquire(end.kernel.consumed);
   if (consumed < link.steps()) throw_nonsense(link, consumed, "messages consumed");
-  if (consumed != link.steps()) {
-    moves_ += consumed - link.steps();
-    const device::Word arrived = link.arrived();
-    while (link.steps() < std::min(consumed, arrived)) link.release();
-    if (consumed > arrived) link.pass_over(consumed);
-  }
+  if (consumed == link.steps()) return false;
+  moves_ += consumed - link.steps();
+  const device::Word arrived = link.arrived();
+  while (link.steps() < std::min(consumed, arrived)) link.release();
+  if (consumed > arrived) link.pass_over(consumed);
+  end.come = std::max(end.come, consumed);  // there is nothing to see of what is passed over
+  return true;
+}
 
-  if (const device::Word filled = link.arrived(); filled > end.told) {
-    moves_ += filled - end.told;
-    end.told = filled;
-    store_release(end.kernel.filled, filled);
-  }
-  return moves_ != before;
+bool NetProxy::announce(Receive& end) {
+  if (end.come <= end.told) return false;
+  moves_ += end.come - end.told;
+  end.told = end.come;
+  store_release(end.kernel.filled, end.come);
+  return true;
 }
 
 std::optional<int> NetProxy::not_quiet() {
@@ -115,8 +131,10 @@ std::optional<int> NetProxy::not_quiet() {
     if (end.awaits() && !peer) peer = end.kernel.peer;
   }
   // On all ends, quiet or not: a peer may wait for any word.
+  look_for_arrivals();
   for (Receive& end : receives_) {
-    advance(end);
+    release(end);
+    announce(end);
     end.link->settle();
   }
   for (const Receive& end : receives_)

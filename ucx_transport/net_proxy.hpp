@@ -1,13 +1,16 @@
 // net_proxy.hpp -- between the kernels of this rank's GPU and ranks of other hosts: tells the network what a
 // kernel has filled, and a kernel what the network has brought.
 //
-// A link's slots are the kernel's slots, in page-locked memory of the host that both reach: UCX sends from
-// there and its callback puts data there, and no copy is added. Kernels count as the ends in
+// A link's slots are the kernel's slots: in page-locked memory of the host that both reach, where UCX sends
+// from and its callback puts data, so that no copy is added; or in the GPU's memory, which the network reads
+// and writes by itself (GPUDirect). What it has written there may still be on its way when UCX says that it
+// has come: the GPU is asked to take it in before it is announced. Kernels count as the ends in
 // device/steps/fifo.hpp do, and links count alike:
 //
 //   sender    kernel   data, bytes, then filled: release   -- pairs with --  advance(): acquire, publishes
 //             proxy    consumed: release                   -- pairs with --  the kernel's wait for room
-//   receiver  proxy    filled: release, after the arrival  -- pairs with --  the kernel's wait for data
+//   receiver  proxy    filled: release, after the arrival
+//                      (and the GPU's taking in)           -- pairs with --  the kernel's wait for data
 //             kernel   consumed: release                   -- pairs with --  advance(): acquire, releases
 //
 // Protocol Simple alone: UCX promises neither order nor whole words, so arrival must be told by a word.
@@ -19,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,10 +47,12 @@ struct NetRecvEnd {
 /// call, for kernels have none.
 class NetProxy {
  public:
-  /// Of links on which nothing is under way. Throws Error (kInternal) where words are not at their link's
-  /// step.
+  /// Makes what the network has written to the GPU's memory visible there. Throws Error.
+  using Flush = std::function<void()>;
+  /// Of links on which nothing is under way. flush: for those with slots on the GPU. Throws Error (kInternal)
+  /// where words are not at their link's step.
   NetProxy(Transport& transport, const std::vector<NetSendEnd>& send_ends,
-           const std::vector<NetRecvEnd>& recv_ends);
+           const std::vector<NetRecvEnd>& recv_ends, Flush flush = {});
 
   /// Kernels wait at ends of this kind alone, from now on.
   void enter(device::steps::LinkKind kind) noexcept { used_ = kind; }
@@ -90,12 +96,15 @@ class NetProxy {
     /// Only if its kernel looks at this end.
     bool may_await() const { return told <= link->steps(); }
 
-    device::Word told;  ///< what `filled` is
+    device::Word told;      ///< what `filled` is
+    device::Word come = 0;  ///< what it may become, once that is visible
   };
 
   /// Whether anything has moved.
   bool advance(Send& end);
-  bool advance(Receive& end);
+  bool release(Receive& end);
+  bool announce(Receive& end);
+  void look_for_arrivals();
   bool awaits(const Send& end) const { return end.awaits(); }
   bool awaits(const Receive& end) const { return end.kernel.kind == used_ && end.may_await(); }
   /// Calls body(end) with each Send and each Receive.
@@ -105,6 +114,7 @@ class NetProxy {
   Transport& transport_;
   std::vector<Send> sends_;
   std::vector<Receive> receives_;
+  Flush flush_;
   device::steps::LinkKind used_ = device::steps::LinkKind::kRing;
   std::uint64_t moves_ = 0;
 };

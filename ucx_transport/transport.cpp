@@ -40,8 +40,12 @@ struct Fetched {
   Transport& transport;
   InboxId inbox;
   Word word;
-  Slots place;
+  Place place;
 };
+
+ucs_memory_type_t memory_type(bool on_gpu) {
+  return on_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
 
 Error unreachable(const std::string& what, ucs_status_t status) {
   return Error(ErrorCode::kUnreachable, loom::format("{}: {}.", what, ucs_status_string(status)));
@@ -311,8 +315,8 @@ ucs_status_t Transport::on_message(void* arrived_on, const void* header, std::si
 ucs_status_t Transport::fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word) {
   const auto inbox = inboxes_.find(id);
   if (inbox == inboxes_.end()) return UCS_OK;
-  const Slots place = inbox->second->place(word, bytes);
-  if (!place) return UCS_OK;
+  const Place place = inbox->second->place(word, bytes);
+  if (!place.slots) return UCS_OK;
   std::unique_ptr<Fetched> fetched(new (std::nothrow) Fetched{*this, id, word, place});
   if (!fetched) {  // no exception may leave UCX's callback
     inbox->second->lose(UCS_ERR_NO_MEMORY);
@@ -327,8 +331,9 @@ ucs_status_t Transport::fetch(Rail& rail, void* descriptor, std::size_t bytes, I
     ucp_request_free(request);
   };
   param.user_data = fetched.get();
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(rail.worker, descriptor, place.get(), bytes, &param);
+  param.memory_type = memory_type(place.on_gpu);
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(rail.worker, descriptor, place.slots.get(), bytes, &param);
   if (UCS_PTR_IS_PTR(request))
     fetched.release();  // done in the callback
   else
@@ -360,11 +365,13 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
     ucp_request_free(request);
   };
   param.user_data = pending.get();
-  if (to.sends_eagerly_ || bytes <= kMostSentAlong)
+  if (outbox->is_fetched && bytes > 0)
+    param.flags = UCP_AM_SEND_FLAG_RNDV;
+  else if (to.sends_eagerly_ || bytes <= kMostSentAlong)
     param.flags = UCP_AM_SEND_FLAG_EAGER;
   else if (rendezvous_ == Rendezvous::kAlways)
     param.flags = UCP_AM_SEND_FLAG_RNDV;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.memory_type = memory_type(outbox->on_gpu && bytes > 0);
   // Slots by turns, so that both ends know which take which; of words any may overtake any other.
   const ucp_ep_h ep = to.eps_[bytes > 0 ? word.step % to.eps_.size() : 0].ep;
   const ucs_status_ptr_t request =

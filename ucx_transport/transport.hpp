@@ -33,6 +33,12 @@ std::size_t rails_of(const Bytes& address);
 using RailId = int;
 inline constexpr RailId kAllRails = -1;
 
+/// A place for data of a message, in memory of the host or of a GPU, which the CPU does not touch.
+struct Place {
+  Slots slots;
+  bool on_gpu = false;
+};
+
 /// Names an inbox of one Transport. Never used twice, so what comes too late for a closed one is recognized.
 using InboxId = std::uint64_t;
 
@@ -51,8 +57,9 @@ class Inbox {
 
   /// Takes a message; `data` is gone after the call.
   virtual void take(Word word, std::span<const std::byte> data) noexcept = 0;
-  /// Where UCX is to put the data of a message that it fetches from the sender. Null: the message is dropped.
-  virtual Slots place(Word word, std::size_t bytes) noexcept = 0;
+  /// Where UCX is to put the data of a message that it fetches from the sender. No slots: the message is
+  /// dropped.
+  virtual Place place(Word word, std::size_t bytes) noexcept = 0;
   /// The fetched data are there.
   virtual void arrive(Word word) noexcept = 0;
   /// The data could not be fetched.
@@ -61,8 +68,10 @@ class Inbox {
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
 struct Outbox {
-  Slots slots;                              ///< may be null
-  std::atomic<std::size_t> pending{0};      ///< messages that UCX has not completed
+  Slots slots;                          ///< may be null
+  bool on_gpu = false;                  ///< the slots
+  bool is_fetched = false;              ///< all data, whatever the rendezvous: it, or its place, is a GPU's
+  std::atomic<std::size_t> pending{0};  ///< messages that UCX has not completed
   std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };
 
@@ -92,7 +101,7 @@ class Endpoint {
 
 /// The receiver's UCX may fetch longer messages straight to their place (rendezvous); others are sent
 /// eagerly. A fetched message completes when the receiver has answered; senders of short messages do not wait
-/// for that.
+/// for that. Of and to memory of GPUs all are fetched (Outbox::is_fetched).
 inline constexpr std::size_t kMostSentAlong = 16 * 1024;
 enum class Rendezvous {
   kWhereDirect,  ///< where the network can fetch by itself, from the size on that UCX thinks best

@@ -25,6 +25,7 @@ using device::cuda::Owner;
 namespace {
 
 constexpr const char* kNoIpc = "memory of GPUs is shared by file descriptors next";
+constexpr const char* kNoDirect = "links between hosts have their slots in page-locked host memory next";
 constexpr const char* kNoPorts = "UCX chooses the ports of links between hosts next";
 /// A kernel that tries links takes microseconds, or never ends.
 constexpr std::chrono::seconds kLinkCheckLimit{10};
@@ -196,42 +197,53 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
       });
     return false;
   }
-  const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts());
+  const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts(), gpu);
   if (all.empty()) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool has_next = i + 1 < all.size();
-    const bool only_ports = has_next && all[i + 1].memory == all[i].memory;
     bool reached_hosts = false;
-    if (connect(gpu, *form, all[i],
-                !has_next    ? kStagedCalls
-                : only_ports ? kNoPorts
-                             : kNoIpc,
-                reached_hosts)) {
-      if (i > 0 && all[i - 1].by_ports && all[i - 1].memory == all[i].memory)
-        member_.process.give_up_planned_ports();
+    if (connect(gpu, *form, all[i], otherwise(all, i), reached_hosts)) {
+      if (i > 0 && all[i - 1].memory == all[i].memory) {
+        if (!all[i].direct) member_.process.give_up_gpu_direct();
+        if (!all[i].by_ports) member_.process.give_up_planned_ports();
+      }
       return true;
     }
-    member_.process.free_retired_links();   // those of the attempt
-    if (only_ports && !reached_hosts) ++i;  // the same would fail with other ports
+    member_.process.free_retired_links();  // those of the attempt
+    // The same would fail with other ways to other hosts; but slots on GPUs take memory of their own.
+    if (!reached_hosts && !all[i].direct)
+      while (i + 1 < all.size() && all[i + 1].memory == all[i].memory) ++i;
   }
   return false;
 }
 
 /// The same on all ranks.
-std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts> facts, bool between_hosts) {
+std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts> facts, bool between_hosts,
+                                                        const std::shared_ptr<Gpu>& gpu) {
   const bool by_ports = between_hosts && has_ports();
+  const bool direct = by_ports && may_go_direct(gpu);
   std::vector<Attempt> all;
   for (const auto& [memory, can] : {std::pair(Gpu::Memory::kPlain, &GpuFacts::ipc),
                                     std::pair(Gpu::Memory::kVirtual, &GpuFacts::virtual_memory)}) {
     if (!std::ranges::all_of(facts, can)) continue;
+    if (direct) all.push_back({memory, true, true});
     if (by_ports) all.push_back({memory, true});
-    all.push_back({memory, false});
+    all.push_back({memory});
   }
   return all;
 }
 
+DeviceLinks::Otherwise DeviceLinks::otherwise(std::span<const Attempt> all, std::size_t failed) const {
+  const Attempt& attempt = all[failed];
+  const bool has_next = failed + 1 < all.size();
+  const bool other_memory = all.back().memory != attempt.memory;
+  const char* const here = other_memory ? kNoIpc : kStagedCalls;
+  if (!has_next || all[failed + 1].memory != attempt.memory) return {here, here};
+  const char* const between_hosts = attempt.direct ? kNoDirect : kNoPorts;
+  return {attempt.direct ? kNoDirect : here, between_hosts};
+}
+
 /// What was planned for one of this rank's ends.
-std::string DeviceLinks::planned_port(const device::steps::FarEnd& end) const {
+connect::ChannelPorts::Port DeviceLinks::planned_port(const device::steps::FarEnd& end) const {
   const auto channel = static_cast<std::size_t>(end.channel);
   if (channel >= ports_.size()) return {};
   const connect::ChannelPorts& ports = ports_[channel];
@@ -254,7 +266,7 @@ bool DeviceLinks::has_ports() {
   const bool may_try = try_everywhere(kNoPorts, [&] {
     if (!member_.process.may_try_planned_ports()) return false;
     for (const connect::ChannelPorts& of : ports_)
-      for (const std::string& port : {of.ring_in, of.ring_out, of.tree, of.grid}) {
+      for (const std::string& port : {of.ring_in.name, of.ring_out.name, of.tree.name, of.grid.name}) {
         if (port.empty() || std::ranges::count(planned, port) > 0) continue;
         planned.push_back(port);
         if (member_.process.ports().may_use(port)) usable.push_back(port);
@@ -277,31 +289,75 @@ bool DeviceLinks::has_ports() {
   return any;
 }
 
-/// By end. What cannot be opened is left to UCX, and told once.
-std::vector<ucx_transport::RailId> DeviceLinks::rails_of(std::span<const device::steps::FarEnd> ends) {
+/// Of an end of this rank's.
+bool DeviceLinks::goes_direct(const connect::ChannelPorts::Port& port, bool sends) const {
+  return (sends ? port.to_gpu.reads : port.to_gpu.writes) && member_.process.ports().reaches_gpus(port.name);
+}
+
+/// Whether any rank has a port that reads or writes its GPU's memory, and that has not failed before.
+bool DeviceLinks::may_go_direct(const std::shared_ptr<Gpu>& gpu) {
+  bool planned = false, here = false;
+  const bool may_try = try_everywhere(kNoDirect, [&] {
+    if (!member_.process.may_try_gpu_direct()) return false;
+    for (const connect::ChannelPorts& of : ports_)
+      for (const connect::ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.grid})
+        for (const bool sends : {false, true}) {
+          planned |= port.to_gpu.reads || port.to_gpu.writes;
+          here |= goes_direct(port, sends);
+        }
+    here = here && member_.process.runtime().parameters.rendezvous != LOOM_RENDEZVOUS_NEVER &&
+           device::cuda::NetworkWrites::of(gpu) != nullptr;
+    return true;
+  });
+  const bool any = may_try && !execution_.holds_everywhere(!here);
+  if (member_.tells(1) && (any || planned))
+    say("GPUDirect",
+        here       ? "The ports read and write the memory of this rank's GPU."
+        : !may_try ? "It has failed before: slots lie in page-locked host memory."
+        : any      ? "Ports of other ranks read and write the memory of their GPUs."
+                   : "It is planned and not used: UCX takes no memory of GPUs for these ports, the "
+                     "GPU does not show its kernels what they write, or coll_loom_rendezvous is never.");
+  return any;
+}
+
+/// What cannot be opened is left to UCX, and told once. Says of each end whether its slots are on the GPU.
+DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::shared_ptr<Gpu>& gpu,
+                                           std::vector<device::steps::FarEnd>& ends) {
+  Ways ways{std::vector<ucx_transport::RailId>(ends.size(), ucx_transport::kAllRails), nullptr};
+  if (!attempt.by_ports) return ways;
+  if (attempt.direct) ways.writes = device::cuda::NetworkWrites::of(gpu);
   std::map<std::string, ucx_transport::RailId> known;
-  std::vector<ucx_transport::RailId> rails;
-  for (const device::steps::FarEnd& end : ends) {
-    const std::string port = planned_port(end);
-    const auto [rail, is_new] = known.try_emplace(port, ucx_transport::kAllRails);
-    if (is_new && !port.empty() && member_.process.ports().may_use(port)) try {
-        rail->second = member_.network().rail_over(port);
+  std::size_t on_gpu = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const connect::ChannelPorts::Port port = planned_port(ends[i]);
+    const auto [rail, is_new] = known.try_emplace(port.name, ucx_transport::kAllRails);
+    if (is_new && !port.name.empty() && member_.process.ports().may_use(port.name)) try {
+        rail->second = member_.network().rail_over(port.name);
       } catch (const Error& error) {
         say("links between hosts", error.what());
       }
-    rails.push_back(rail->second);
+    ways.rails[i] = rail->second;
+    ends[i].on_gpu =
+        ways.writes && rail->second != ucx_transport::kAllRails && goes_direct(port, ends[i].sends);
+    on_gpu += ends[i].on_gpu;
   }
-  return rails;
+  if (attempt.direct && member_.tells(1))
+    say("GPUDirect",
+        loom::format("{} of {} ends of links between hosts have their slots on the GPU.", on_gpu, ends.size())
+            .c_str());
+  return ways;
 }
 
 /// What an attempt has made is let go of where it does not work on all ranks.
 bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
-                          const char* otherwise, bool& reached_hosts) {
+                          const Otherwise& otherwise, bool& reached_hosts) {
+  const int ranks = member_.bootstrap.size();
+  Ways ways;
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;
   const auto make = [&] {
-    handles.resize(static_cast<std::size_t>(member_.bootstrap.size()));
-    links_.gpus = std::make_unique<GpuLinks>(gpu, form, member_.bootstrap.size(), attempt.memory);
+    handles.resize(static_cast<std::size_t>(ranks));
+    links_.gpus = std::make_unique<GpuLinks>(gpu, form, ranks, attempt.memory);
     return true;
   };
   const auto gather_handles = [&] {
@@ -310,7 +366,9 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     return true;
   };
   const auto join = [&] {
-    links_.gpus->connect(handles, member_.rank);
+    std::vector<device::steps::FarEnd> far = form.far_ends(ranks, member_.rank);
+    ways = choose_ways(attempt, gpu, far);
+    links_.gpus->connect(handles, member_.rank, std::move(far));
     return true;
   };
   const auto deliver = [&] {
@@ -330,13 +388,17 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
   };
   const auto reach_hosts = [&] {
     reached_hosts = form.kernels.between_hosts();
-    return !reached_hosts || join_hosts(attempt.by_ports, otherwise);
+    return !reached_hosts || join_hosts(ways, otherwise.between_hosts);
   };
   constexpr const char* kSelfTest = "the self-test";
-  if (works("making memory for them", otherwise, make) && gather_handles() &&
-      works("reaching the others' memory", otherwise, join) && works(kSelfTest, otherwise, deliver) &&
-      reach_hosts() && works(kSelfTest, otherwise, prepare) && works(kSelfTest, otherwise, check)) {
-    if (member_.tells(1)) say("links between GPUs", "self-test ok");
+  const auto tried = [&](auto& body) {
+    return works(kSelfTest, reached_hosts ? otherwise.between_hosts : otherwise.here, body);
+  };
+  if (works("making memory for them", otherwise.here, make) && gather_handles() &&
+      works("reaching the others' memory", otherwise.here, join) && tried(deliver) && reach_hosts() &&
+      tried(prepare) && tried(check)) {
+    if (member_.tells(1))
+      say("links between GPUs", attempt.direct ? "self-test ok, GPUDirect included" : "self-test ok");
     return true;
   }
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));
@@ -344,20 +406,17 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
 }
 
 /// The links between kernels that lead to other hosts: joins their ends. They are tried with the others.
-bool DeviceLinks::join_hosts(bool by_ports, const char* otherwise) {
+bool DeviceLinks::join_hosts(const Ways& ways, const char* otherwise) {
   const auto ranks = static_cast<std::size_t>(member_.bootstrap.size());
   std::unique_ptr<GpuNetwork> network;
   std::vector<std::byte> mine, all;
   std::vector<std::uint64_t> lengths;
   std::size_t longest = 0;
   const auto make = [&] {
-    const device::cuda::KernelLinks& kernels = links_.gpus->kernels();
     lengths.resize(ranks);
-    const std::vector<device::steps::FarEnd> ends = kernels.far_ends();
-    std::vector<ucx_transport::RailId> rails(ends.size(), ucx_transport::kAllRails);
-    if (by_ports) rails = rails_of(ends);
-    network =
-        std::make_unique<GpuNetwork>(member_.network(), ends, rails, kernels.far_memory(), *member_.group);
+    network = std::make_unique<GpuNetwork>(
+        member_.network(), links_.gpus->kernels().far_ends(), links_.gpus->far_slots(), ways.rails,
+        [writes = ways.writes] { writes->take_in(); }, *member_.group);
     ByteWriter writer;
     network->write_handle(writer);
     mine = writer.take();

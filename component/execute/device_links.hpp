@@ -18,6 +18,7 @@
 #include "component/setup/member.hpp"
 #include "connect/gpu_channels.hpp"
 #include "device/cuda/gpu_links.hpp"
+#include "device/cuda/network_writes.hpp"
 #include "device/steps/layout.hpp"
 #include "ucx_transport/transport.hpp"
 
@@ -71,14 +72,30 @@ class DeviceLinks {
   struct Attempt {
     Gpu::Memory memory = Gpu::Memory::kPlain;
     bool by_ports = false;  ///< between hosts through those that channels were planned for
+    bool direct = false;    ///< which read and write GPUs' memory, where they can
+  };
+  /// What is tried next where an attempt fails: before it comes to other hosts, and there.
+  struct Otherwise {
+    const char* here = nullptr;
+    const char* between_hosts = nullptr;
+  };
+  /// How this rank's ends of links between hosts reach them.
+  struct Ways {
+    std::vector<ucx_transport::RailId> rails;  ///< by end
+    std::shared_ptr<const device::cuda::NetworkWrites> writes;
   };
   bool has_ports();
-  std::vector<Attempt> attempts(std::span<const GpuFacts> facts, bool between_hosts);
+  bool may_go_direct(const std::shared_ptr<Gpu>& gpu);
+  Otherwise otherwise(std::span<const Attempt> all, std::size_t failed) const;
+  std::vector<Attempt> attempts(std::span<const GpuFacts> facts, bool between_hosts,
+                                const std::shared_ptr<Gpu>& gpu);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
-               const char* otherwise, bool& reached_hosts);
-  bool join_hosts(bool by_ports, const char* otherwise);
-  std::string planned_port(const device::steps::FarEnd& end) const;
-  std::vector<ucx_transport::RailId> rails_of(std::span<const device::steps::FarEnd> ends);
+               const Otherwise& otherwise, bool& reached_hosts);
+  bool join_hosts(const Ways& ways, const char* otherwise);
+  connect::ChannelPorts::Port planned_port(const device::steps::FarEnd& end) const;
+  bool goes_direct(const connect::ChannelPorts::Port& port, bool sends) const;
+  Ways choose_ways(const Attempt& attempt, const std::shared_ptr<Gpu>& gpu,
+                   std::vector<device::steps::FarEnd>& ends);
   /// Whether body() is true on all ranks; if not, rank 0 tells which part of the links has failed where.
   template <class Body>
   bool works(const char* what, const char* otherwise, Body&& body) {

@@ -29,18 +29,20 @@ NetEnd& GpuNetwork::End::net() const {
   return send ? static_cast<NetEnd&>(*send) : *receive;
 }
 
-GpuNetwork::GpuNetwork(ucx_transport::Transport& transport, const std::vector<FarEnd>& ends,
-                       std::span<const RailId> rails, const Slots& memory, const Group& group)
-    : transport_(transport) {
+GpuNetwork::GpuNetwork(ucx_transport::Transport& transport, std::span<const FarEnd> ends,
+                       std::span<const Slots> slots, std::span<const RailId> rails,
+                       ucx_transport::NetProxy::Flush flush, const Group& group)
+    : transport_(transport), flush_(std::move(flush)) {
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const FarEnd& far = ends[i];
     End end{.far = far, .rail = rails[i], .send = nullptr, .receive = nullptr};
-    const Slots slots(memory, far.slots);
+    ucx_transport::Place place{slots[i], far.on_gpu};
     if (far.sends)
-      end.send = std::make_unique<NetSendLink>(transport, shape_of(far.form), group.name_of(far.peer), slots);
+      end.send = std::make_unique<NetSendLink>(transport, shape_of(far.form), group.name_of(far.peer),
+                                               std::move(place));
     else
-      end.receive =
-          std::make_unique<NetRecvLink>(transport, shape_of(far.form), group.name_of(far.peer), slots);
+      end.receive = std::make_unique<NetRecvLink>(transport, shape_of(far.form), group.name_of(far.peer),
+                                                  std::move(place));
     ends_.push_back(std::move(end));
   }
 }
@@ -59,6 +61,7 @@ void GpuNetwork::write_handle(ByteWriter& writer) const {
     writer.value(static_cast<std::int32_t>(end.far.link));
     writer.value(end.net().inbox());
     writer.value(static_cast<std::uint32_t>(std::ranges::find(rails, end.rail) - rails.begin()));
+    writer.value(static_cast<std::uint8_t>(end.far.on_gpu));
   }
 }
 
@@ -70,7 +73,7 @@ void GpuNetwork::start() {
       sends.push_back({end.far, end.send.get()});
     else
       receives.push_back({end.far, end.receive.get()});
-  proxy_.emplace(transport_, sends, receives);
+  proxy_.emplace(transport_, sends, receives, flush_);
 }
 
 void GpuNetwork::abandon() noexcept {
@@ -94,8 +97,9 @@ void GpuNetwork::connect_to(int peer, ByteReader handle) {
     const auto link = handle.value<std::int32_t>();
     const auto inbox = handle.value<ucx_transport::InboxId>();
     const ucx_transport::Bytes& address = addresses.at(handle.value<std::uint32_t>());
+    const bool on_gpu = handle.value<std::uint8_t>() != 0;
     for (const End& end : ends_)
-      if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox, end.rail);
+      if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox, end.rail, on_gpu);
   }
 }
 

@@ -20,11 +20,11 @@ namespace loom {
 
 class GpuNetwork final : public device::Carrier {
  public:
-  /// memory: what the ends lie in. rails: by end, those of the transport. The transport must outlive this.
-  /// Throws Error.
-  GpuNetwork(ucx_transport::Transport& transport, const std::vector<device::steps::FarEnd>& ends,
-             std::span<const ucx_transport::RailId> rails, const ucx_transport::Slots& memory,
-             const Group& group);
+  /// slots, and rails of the transport: by end. flush: see NetProxy. The transport must outlive this. Throws
+  /// Error.
+  GpuNetwork(ucx_transport::Transport& transport, std::span<const device::steps::FarEnd> ends,
+             std::span<const ucx_transport::Slots> slots, std::span<const ucx_transport::RailId> rails,
+             ucx_transport::NetProxy::Flush flush, const Group& group);
   ~GpuNetwork() override;
   GpuNetwork(const GpuNetwork&) = delete;
   GpuNetwork& operator=(const GpuNetwork&) = delete;
@@ -63,6 +63,7 @@ class GpuNetwork final : public device::Carrier {
 
   ucx_transport::Transport& transport_;
   std::vector<End> ends_;  ///< by number of the link
+  ucx_transport::NetProxy::Flush flush_;
   std::optional<ucx_transport::NetProxy> proxy_;
 };
 

@@ -49,6 +49,11 @@ bool PortChoice::may_use(const std::string& port) const {
                             }));
 }
 
+bool PortChoice::reaches_gpus(const std::string& port) const {
+  return std::ranges::any_of(
+      known_, [&](const topo::UcxPort& known) { return known.gpu_direct && name_of(known) == port; });
+}
+
 topo::System PortChoice::planned(const topo::System& machine, bool described) const {
   if (described && named_.empty()) return machine;
   const auto may = [&](const topo::NetInfo& net) {

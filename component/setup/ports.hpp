@@ -27,6 +27,8 @@ class PortChoice {
   bool may_plan(const std::string& port) const;
   /// Whether this process can use it.
   bool may_use(const std::string& port) const;
+  /// Whether UCX registers memory of GPUs for it: then it reads and writes that by itself (GPUDirect).
+  bool reaches_gpus(const std::string& port) const;
 
   /// `machine` with no other ports than may_plan() allows; all of them where it would have none. A machine
   /// that the user describes loses those alone that he has not named, or has left out.

@@ -117,6 +117,9 @@ class Process {
   /// try.
   void give_up_planned_ports() noexcept { planned_ports_work_ = false; }
   bool may_try_planned_ports() const noexcept { return planned_ports_work_; }
+  /// The same of ports that read and write GPUs' memory by themselves.
+  void give_up_gpu_direct() noexcept { gpu_direct_works_ = false; }
+  bool may_try_gpu_direct() const noexcept { return gpu_direct_works_; }
   /// Opened at the first call, over the ports nearest to places[self] (nearest_ports()); from then on the MPI
   /// library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
@@ -181,7 +184,7 @@ class Process {
   std::pair<std::vector<topo::BusId>, bool> asked_of_machine_;
   std::unique_ptr<topo::Discovered> machine_with_gpus_;
   std::optional<PortChoice> ports_;
-  std::atomic<bool> planned_ports_work_ = true;
+  std::atomic<bool> planned_ports_work_ = true, gpu_direct_works_ = true;
   std::unique_ptr<device::cuda::Staging> staging_;
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;

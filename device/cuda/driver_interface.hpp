@@ -8,13 +8,19 @@ namespace loom::device::cuda {
 
 // CUdevice_attribute
 inline constexpr int kMultiprocessorCount = 16, kCapabilityMajor = 75, kCapabilityMinor = 76,
-                     kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103,
-                     kIpcEventsSupported = 125, kMpsEnabled = 133;
+                     kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103, kNetworkFlushes = 117,
+                     kNetworkOrdering = 118, kIpcEventsSupported = 125, kMpsEnabled = 133;
 
 // Of streams and pointers.
 inline void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
 inline constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
 inline constexpr int kBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
+
+// Of what the network writes to a GPU's memory.
+inline constexpr int kFlushByHost = 1;          // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
+inline constexpr int kOrderedForOwner = 100;    // CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER
+inline constexpr int kFlushCurrentContext = 0;  // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+inline constexpr int kFlushForOwner = 100;      // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
 
 // Of virtual memory management.
 inline constexpr int kPinnedAllocation = 1;      // CU_MEM_ALLOCATION_TYPE_PINNED

@@ -435,14 +435,15 @@ std::uint64_t Gpu::room() const {
   return most_bytes_ - used_;
 }
 
+int Gpu::attribute(int which, int if_unknown) const {
+  int value = 0;
+  return functions_->get_attribute(&value, which, device()) == kSuccess ? value : if_unknown;
+}
+
 GpuFacts Gpu::facts() const {
   GpuFacts facts;
   const int device = this->device();
   check(functions_->get_uuid(facts.uuid.data(), device), "a GPU is looked up");
-  const auto attribute = [&](int which, int if_unknown) {
-    int value = 0;
-    return functions_->get_attribute(&value, which, device) == kSuccess ? value : if_unknown;
-  };
   facts.room = room();
   facts.multiprocessors = attribute(kMultiprocessorCount, 0);
   facts.capability = 10 * attribute(kCapabilityMajor, 0) + attribute(kCapabilityMinor, 0);

@@ -96,6 +96,8 @@ class Gpu {
   /// Of collective_kernel(): blocks that the GPU holds at once where nothing else is on it.
   unsigned resident_blocks(std::optional<Op> op, Type type);
   GpuFacts facts() const;
+  /// A CUdevice_attribute; `if_unknown` where the driver does not know it. Throws Error.
+  int attribute(int which, int if_unknown) const;
   /// Bytes that this process may still allocate there, or lock for it.
   std::uint64_t room() const;
 

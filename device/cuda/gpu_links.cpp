@@ -37,6 +37,12 @@ KernelChannels GpuLinks::Form::of_kernels(int ranks) const {
   return result;
 }
 
+std::vector<steps::FarEnd> GpuLinks::Form::far_ends(int ranks, int rank) const {
+  if (!has_kernels() || !kernels.between_hosts()) return {};
+  const steps::Layout layout = of_kernels(ranks).layout(ranks);
+  return layout.far_ends(rank, layout.channels());
+}
+
 /// To the next smaller one; false: there is none.
 bool GpuLinks::Form::shrink(int ranks) {
   const auto halve_channels = [&] {
@@ -82,6 +88,7 @@ GpuLinks::GpuLinks(std::shared_ptr<Gpu> gpu, const Form& form, int ranks, Gpu::M
       memory_(gpu_->allocate(bytes_ + (1 + static_cast<std::size_t>(ranks)) * sizeof(Word), memory),
               Release{gpu_.get()}),
       scratch_(gpu_->allocate(sizeof(Word)), Release{gpu_.get()}),
+      far_(nullptr, Release{gpu_.get()}),
       stream_(std::make_unique<GpuStream>(*gpu_)),
       shared_(gpu_->share(memory_.get())),
       launch_words_(std::in_place, *gpu_) {}
@@ -90,6 +97,7 @@ GpuLinks::~GpuLinks() {
   leave();
   // Else plain memory stays until the process ends. Virtual memory stays until nobody has it mapped anyway.
   if (memory_kind_ == Gpu::Memory::kPlain && !all_have_left()) static_cast<void>(memory_.release());
+  if (is_far_in_use()) static_cast<void>(far_.release());
 }
 
 GpuLinks::Handle GpuLinks::handle() noexcept {
@@ -102,7 +110,7 @@ bool GpuLinks::is_on_my_host(std::size_t rank) const {
   return hosts.empty() || hosts[rank] == hosts[static_cast<std::size_t>(self_)];
 }
 
-void GpuLinks::connect(std::span<const Handle> handles, int self) {
+void GpuLinks::connect(std::span<const Handle> handles, int self, std::vector<steps::FarEnd> far) {
   self_ = self;
   handles_.assign(handles.begin(), handles.end());
   mapped_.assign(handles.size(), nullptr);
@@ -124,10 +132,27 @@ void GpuLinks::connect(std::span<const Handle> handles, int self) {
     std::vector<std::byte*> of_kernels = mapped_;
     for (std::byte*& memory : of_kernels)
       if (memory != nullptr) memory += form_.zero_copy_bytes();
-    kernels_.emplace(*stream_, self, of_kernels, form_.of_kernels(static_cast<int>(handles.size())));
+    if (const std::size_t bytes = steps::far_bytes(far).gpu; bytes > 0) {
+      far_.reset(gpu_->allocate(bytes));
+      far_use_ = std::make_shared<char>();
+    }
+    kernels_.emplace(*stream_, self, of_kernels, form_.of_kernels(static_cast<int>(handles.size())),
+                     std::move(far), far_.get());
   }
   const std::uint64_t word = word_of(handles_[static_cast<std::size_t>(self)]);
   gpu_->copy(memory_.get() + bytes_, &word, sizeof(word));
+}
+
+std::vector<std::shared_ptr<std::byte>> GpuLinks::far_slots() const {
+  std::vector<std::shared_ptr<std::byte>> slots;
+  for (const steps::FarEnd& end : kernels_->far_ends())
+    slots.push_back(end.on_gpu ? std::shared_ptr<std::byte>(far_use_, end.slots)
+                               : std::shared_ptr<std::byte>(kernels_->far_memory(), end.slots));
+  return slots;
+}
+
+bool GpuLinks::is_far_in_use() const noexcept {
+  return far_use_.use_count() > 1;
 }
 
 void GpuLinks::carry_by(std::unique_ptr<Carrier> carrier) noexcept {
@@ -269,6 +294,7 @@ void GpuLinks::leave() noexcept {
 }
 
 bool GpuLinks::all_have_left() const noexcept {
+  if (is_far_in_use()) return false;
   if (!told_) return true;
   if (attached_.empty() || attached_.size() != handles_.size()) return false;  // that is not known
   return !any_flags([](int, const Flags& flags) { return flags.left.value() == 0; });

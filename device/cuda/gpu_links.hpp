@@ -50,6 +50,8 @@ class GpuLinks {
       return zero_copy_bytes() + (has_kernels() ? kernel_bytes_with_far(ranks, of_kernels(ranks)) : 0);
     }
     bool shrink(int ranks);
+    /// A rank's ends of links to other hosts.
+    std::vector<steps::FarEnd> far_ends(int ranks, int rank) const;
   };
   /// The largest form that takes no more than `room` bytes: with fewer channels, smaller bounce buffers, or
   /// those alone. Nothing: there is none.
@@ -67,8 +69,12 @@ class GpuLinks {
 
   /// For the others: from now on they may have this rank's memory mapped.
   Handle handle() noexcept;
-  /// handles: by rank; those of other hosts are not looked at. Puts a word into this rank's memory.
-  void connect(std::span<const Handle> handles, int self);
+  /// handles: by rank; those of other hosts are not looked at. Puts a word into this rank's memory. far: its
+  /// Form::far_ends(), each with slots here or on this GPU.
+  void connect(std::span<const Handle> handles, int self, std::vector<steps::FarEnd> far = {});
+  /// The slots of each end of KernelLinks::far_ends(). Who has them keeps their memory: a network may still
+  /// be at work there when these links have gone.
+  std::vector<std::shared_ptr<std::byte>> far_slots() const;
   /// For the links between kernels that lead to other hosts, after connect() and before check_kernels().
   void carry_by(std::unique_ptr<Carrier> carrier) noexcept;
   /// Whether this GPU reads every rank's word, by copies and, for zero copy, by kernels: peer access may be
@@ -127,6 +133,7 @@ class GpuLinks {
 
   /// Detaches from the other ranks' memory.
   void leave() noexcept;
+  /// And the network from this rank's.
   bool all_have_left() const noexcept;
 
  private:
@@ -138,6 +145,7 @@ class GpuLinks {
   using Owned = std::unique_ptr<std::byte, Release>;
   static Flags& flags_in(const Segment& segment);
   void close_handles() noexcept;
+  bool is_far_in_use() const noexcept;
   static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
 
   std::shared_ptr<Gpu> gpu_;
@@ -147,6 +155,8 @@ class GpuLinks {
   Segment segment_;
   Owned memory_;   ///< bytes_, the bounce buffers first, and behind them a word, and one from each rank
   Owned scratch_;  ///< a word
+  Owned far_;      ///< slots of links to other hosts
+  std::shared_ptr<void> far_use_;  ///< whoever has such slots shares it
   std::unique_ptr<GpuStream> stream_, stream_of_lanes_;
   MemoryHandle shared_;
   bool is_on_my_host(std::size_t rank) const;

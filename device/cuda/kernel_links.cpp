@@ -16,21 +16,26 @@ constexpr unsigned kPatience = 1 << 14;
 }  // namespace
 
 KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory,
-                         const KernelChannels& channels)
+                         const KernelChannels& channels, std::vector<steps::FarEnd> far,
+                         std::byte* far_on_gpu)
     : stream_(stream),
       rank_(rank),
       ranks_(static_cast<int>(memory.size())),
       form_(channels.form()),
       layout_(channels.layout(ranks_)),
       ways_(ranks_, channels),
+      far_ends_(std::move(far)),
       table_bytes_(divide_up(layout_.table_bytes(layout_.channels()), sizeof(Word)) * sizeof(Word)),
       words_(new (gpu().allocate_on_host(sizeof(Words) + blocks_bytes())) Words{}) {
   try {
     table_ = gpu().allocate(table_bytes_ + sizeof(Word) + blocks_bytes());
-    if (const std::size_t far = layout_.far_bytes(rank, layout_.channels()); far > 0)
-      far_.emplace(gpu(), far);
-    const std::vector<std::byte> table =
-        layout_.table(memory, rank, layout_.channels(), table_, far_ ? far_->on_gpu() : nullptr);
+    std::vector<steps::FarEnd> kernels_far = far_ends_;
+    if (!far_ends_.empty()) {
+      far_.emplace(gpu(), steps::far_bytes(far_ends_).host);
+      steps::place(far_ends_, far_->on_host().get(), far_on_gpu);
+      steps::place(kernels_far, far_->on_gpu(), far_on_gpu);
+    }
+    const std::vector<std::byte> table = layout_.table(memory, rank, layout_.channels(), table_, kernels_far);
     gpu().copy(table_, table.data(), table.size());
   } catch (...) {
     if (table_ != nullptr) gpu().release(table_);
@@ -42,11 +47,6 @@ KernelLinks::KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const
 KernelLinks::~KernelLinks() {
   gpu().release(table_);
   gpu().release_on_host(reinterpret_cast<std::byte*>(words_));
-}
-
-std::vector<steps::FarEnd> KernelLinks::far_ends() const {
-  return far_ ? layout_.far_ends(rank_, layout_.channels(), far_->on_host().get())
-              : std::vector<steps::FarEnd>();
 }
 
 void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int channels,

@@ -23,15 +23,16 @@ namespace loom::device::cuda {
 class KernelLinks {
  public:
   /// memory: by rank, where this process reaches that rank's kernel_bytes(), all zeros; nullptr of those on
-  /// other hosts. It and `stream` must outlive this.
-  KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory,
-              const KernelChannels& channels);
+  /// other hosts. It and `stream` must outlive this. far: this rank's ends of links to other hosts, and
+  /// far_on_gpu of as many bytes of this GPU, all zeros, as they take there.
+  KernelLinks(GpuStream& stream, int rank, std::span<std::byte* const> memory, const KernelChannels& channels,
+              std::vector<steps::FarEnd> far = {}, std::byte* far_on_gpu = nullptr);
   ~KernelLinks();
   KernelLinks(const KernelLinks&) = delete;
   KernelLinks& operator=(const KernelLinks&) = delete;
 
-  /// This rank's ends of links to other hosts, and the memory that they are in.
-  std::vector<steps::FarEnd> far_ends() const;
+  /// This rank's ends of links to other hosts, as the host reaches them, and its memory that they are in.
+  const std::vector<steps::FarEnd>& far_ends() const { return far_ends_; }
   std::shared_ptr<std::byte> far_memory() const { return far_ ? far_->on_host() : nullptr; }
   /// Of these ends; must be there before the first call that crosses hosts, and outlive this.
   void carry_by(Carrier& carrier) noexcept { carrier_ = &carrier; }
@@ -96,6 +97,7 @@ class KernelLinks {
   };
   std::mutex choosing_;
   std::optional<Chosen> chosen_;  ///< guarded by choosing_
+  std::vector<steps::FarEnd> far_ends_;
   /// Of steps::Layout; behind it a word in which a kernel's blocks count themselves, and a call's blocks.
   std::byte* table_ = nullptr;
   std::size_t table_bytes_;

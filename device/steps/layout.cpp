@@ -25,23 +25,12 @@ Word* word(std::byte* at) {
   return reinterpret_cast<Word*>(at);
 }
 
-/// An end of a link between hosts: two flags, what is noted of each slot, slots.
-struct FarPlace {
-  FarPlace(std::byte* at, const FifoForm& form)
-      : filled(word(at)),
-        consumed(word(at + kFlagBytes)),
-        sent(reinterpret_cast<Sent*>(at + 2 * kFlagBytes)),
-        slots(at + 2 * kFlagBytes + notes_bytes(form)) {}
-  static std::size_t notes_bytes(const FifoForm& form) {
-    return divide_up(form.slot_count * sizeof(Sent), kFlagBytes) * kFlagBytes;
-  }
-
-  Word *filled, *consumed;
-  Sent* sent;
-  std::byte* slots;
-};
+/// Words of an end of a link between hosts: two flags, and what is noted of each slot.
+std::size_t far_words_bytes(const FifoForm& form) {
+  return 2 * kFlagBytes + divide_up(form.slot_count * sizeof(Sent), kFlagBytes) * kFlagBytes;
+}
 std::size_t far_end_bytes(const FifoForm& form) {
-  return 2 * kFlagBytes + FarPlace::notes_bytes(form) + form.bytes();
+  return far_words_bytes(form) + form.bytes();
 }
 
 void check_ring(const std::vector<int>& ring, int ranks, int channel) {
@@ -165,17 +154,15 @@ std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vec
 class Layout::Place {
  public:
   Place(int ranks, const std::vector<int>& hosts, std::vector<FarLink>& far_links)
-      : ends_(index(ranks), 0), far_ends_(index(ranks), 0), hosts_(hosts), far_links_(far_links) {}
+      : ends_(index(ranks), 0), hosts_(hosts), far_links_(far_links) {}
 
   Link add(int sender, int receiver, LinkKind kind, const FifoForm& form, int protocol, int channel) {
     if (hosts_.empty() || hosts_[index(sender)] == hosts_[index(receiver)])
       return {take(ends_, receiver, kFlagBytes + form.bytes()), take(ends_, sender, kFlagBytes)};
     if (protocol != static_cast<int>(Protocol::kSimple))
       throw Error(ErrorCode::kInternal, "A form has links between hosts by LL or LL128.");
-    const std::size_t bytes = far_end_bytes(form);
-    const Link link{take(far_ends_, receiver, bytes), take(far_ends_, sender, bytes), true};
-    far_links_.push_back({sender, receiver, channel, kind, link, form});
-    return link;
+    far_links_.push_back({sender, receiver, channel, kind, form});
+    return {.far = static_cast<int>(far_links_.size()) - 1};
   }
   /// In each rank's memory.
   std::vector<std::size_t> add_everywhere(std::size_t bytes) {
@@ -191,13 +178,13 @@ class Layout::Place {
     ends[index(rank)] += bytes;
     return ends[index(rank)] - bytes;
   }
-  std::vector<std::size_t> ends_, far_ends_;  ///< by rank
+  std::vector<std::size_t> ends_;  ///< by rank
   const std::vector<int>& hosts_;
   std::vector<FarLink>& far_links_;
 };
 
 Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes, std::vector<int> hosts)
-    : form_(form), ranks_(ranks), shapes_(std::move(shapes)), bytes_(1, 0) {
+    : ranks_(ranks), shapes_(std::move(shapes)), bytes_(1, 0) {
   Place place(ranks, hosts, far_links_);
   for (const ChannelShape& shape : shapes_) {
     const int channel = static_cast<int>(links_.size());
@@ -253,61 +240,74 @@ unsigned Layout::total_weight(LinkKind kind, int channels) const {
   return sum;
 }
 
-std::size_t Layout::far_bytes(int rank, int channels) const {
-  std::size_t bytes = 0;
-  for (const FarLink& link : far_links_)
-    if (link.channel < channels && (link.sender == rank || link.receiver == rank))
-      bytes = std::max(
-          bytes, far_end_bytes(link.form) + (link.sender == rank ? link.at.in_sender : link.at.in_receiver));
-  return bytes;
-}
-
 std::size_t Layout::most_far_bytes(int channels) const {
-  std::size_t most = 0;
+  std::vector<std::size_t> bytes(index(ranks_), 0);
   for (const FarLink& link : far_links_)
     if (link.channel < channels)
-      most = std::max(most, far_end_bytes(link.form) + std::max(link.at.in_sender, link.at.in_receiver));
-  return most;
+      for (const int rank : {link.sender, link.receiver}) bytes[index(rank)] += far_end_bytes(link.form);
+  return *std::ranges::max_element(bytes);
 }
 
-std::vector<FarEnd> Layout::far_ends(int rank, int channels, std::byte* far) const {
+std::vector<FarEnd> Layout::far_ends(int rank, int channels) const {
   std::vector<FarEnd> ends;
   for (std::size_t i = 0; i < far_links_.size(); ++i) {
     const FarLink& link = far_links_[i];
     const bool sends = link.sender == rank;
-    if (link.channel >= channels || !(sends || link.receiver == rank)) continue;
-    const FarPlace place(far + (sends ? link.at.in_sender : link.at.in_receiver), link.form);
-    ends.push_back({.link = static_cast<int>(i),
-                    .channel = link.channel,
-                    .peer = sends ? link.receiver : link.sender,
-                    .kind = link.kind,
-                    .sends = sends,
-                    .form = link.form,
-                    .slots = place.slots,
-                    .filled = place.filled,
-                    .consumed = place.consumed,
-                    .sent = sends ? place.sent : nullptr});
+    if (link.channel < channels && (sends || link.receiver == rank))
+      ends.push_back({.link = static_cast<int>(i),
+                      .channel = link.channel,
+                      .peer = sends ? link.receiver : link.sender,
+                      .kind = link.kind,
+                      .sends = sends,
+                      .form = link.form});
   }
   return ends;
+}
+
+FarBytes far_bytes(std::span<const FarEnd> ends) {
+  FarBytes bytes;
+  for (const FarEnd& end : ends) {
+    bytes.host += far_words_bytes(end.form);
+    (end.on_gpu ? bytes.gpu : bytes.host) += end.form.bytes();
+  }
+  return bytes;
+}
+
+void place(std::span<FarEnd> ends, std::byte* on_host, std::byte* on_gpu) {
+  for (FarEnd& end : ends) {
+    end.filled = word(on_host);
+    end.consumed = word(on_host + kFlagBytes);
+    end.sent = end.sends ? reinterpret_cast<Sent*>(on_host + 2 * kFlagBytes) : nullptr;
+    on_host += far_words_bytes(end.form);
+    std::byte*& slots = end.on_gpu ? on_gpu : on_host;
+    end.slots = slots;
+    slots += end.form.bytes();
+  }
 }
 
 /// The two ends of a link, as a rank reaches them.
 struct Layout::Reach {
   std::span<std::byte* const> memory;
-  std::byte* far;
+  std::span<const FarEnd> far;
 
-  RecvEnd receive(const Link& link, int sender, int receiver, const FifoForm& form) const {
-    if (link.is_far) {
-      const FarPlace place(far + link.in_receiver, form);
-      return {place.slots, place.filled, place.consumed};
+  const FarEnd& end_of(const Link& link) const {
+    const auto end = std::ranges::lower_bound(far, link.far, {}, &FarEnd::link);
+    if (end == far.end() || end->link != link.far)
+      throw Error(ErrorCode::kInternal, "An end of a link between hosts has no place.");
+    return *end;
+  }
+  RecvEnd receive(const Link& link, int sender, int receiver) const {
+    if (link.far != kNear) {
+      const FarEnd& end = end_of(link);
+      return {end.slots, end.filled, end.consumed};
     }
     std::byte* const mine = memory[index(receiver)] + link.in_receiver;
     return {mine + kFlagBytes, word(mine), word(memory[index(sender)] + link.in_sender)};
   }
-  SendEnd send(const Link& link, int sender, int receiver, const FifoForm& form) const {
-    if (link.is_far) {
-      const FarPlace place(far + link.in_sender, form);
-      return {place.slots, place.filled, place.consumed, place.sent};
+  SendEnd send(const Link& link, int sender, int receiver) const {
+    if (link.far != kNear) {
+      const FarEnd& end = end_of(link);
+      return {end.slots, end.filled, end.consumed, end.sent};
     }
     std::byte* const theirs = memory[index(receiver)] + link.in_receiver;
     return {theirs + kFlagBytes, word(theirs), word(memory[index(sender)] + link.in_sender)};
@@ -340,10 +340,8 @@ Tree Layout::tree(const Reach& reach, int rank, int channel, int t) const {
     for (int i = 0; i < 2 * count - 1 && !up.empty(); ++i) {
       const int peer = neighbours[index(i % count)];
       const bool is_parent = peer == parent;
-      tree.ends[p].from[i] =
-          reach.receive(is_parent ? down[index(rank)] : up[index(peer)], peer, rank, form_.tree[p]);
-      tree.ends[p].to[i] =
-          reach.send(is_parent ? up[index(rank)] : down[index(peer)], rank, peer, form_.tree[p]);
+      tree.ends[p].from[i] = reach.receive(is_parent ? down[index(rank)] : up[index(peer)], peer, rank);
+      tree.ends[p].to[i] = reach.send(is_parent ? up[index(rank)] : down[index(peer)], rank, peer);
     }
   }
   return tree;
@@ -352,7 +350,6 @@ Tree Layout::tree(const Reach& reach, int rank, int channel, int t) const {
 Grid Layout::grid(const Reach& reach, int rank, int channel) const {
   const ChannelShape& shape = shapes_[index(channel)];
   const Links& links = links_[index(channel)];
-  const FifoForm& form = form_.ring[static_cast<int>(Protocol::kSimple)];
   const std::size_t place = index(static_cast<int>(std::ranges::find(shape.grid, rank) - shape.grid.begin())),
                     columns = index(shape.columns);
   Grid grid;
@@ -362,8 +359,8 @@ Grid Layout::grid(const Reach& reach, int rank, int channel) const {
   grid.columns = shape.columns;
   grid.scratch = reach.memory[index(rank)] + links.scratch[index(rank)];
   const auto join = [&](Ends<1>& ends, const std::vector<Link>& of, const Neighbours& to) {
-    add(ends, reach.receive(of[to.previous], shape.grid[to.previous], rank, form));
-    add(ends, reach.send(of[place], rank, shape.grid[to.next], form));
+    add(ends, reach.receive(of[to.previous], shape.grid[to.previous], rank));
+    add(ends, reach.send(of[place], rank, shape.grid[to.next]));
   };
   join(grid.local, links.local, in_row(place, columns));
   join(grid.rail, links.rail, in_column(place, columns, shape.grid.size()));
@@ -390,15 +387,14 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   for (int p = 0; p < kProtocols; ++p) {
     if (!links.ring[p].empty()) {
       const std::size_t previous = (position + size - 1) % size, next = (position + 1) % size;
-      add(result.ring.ends[p],
-          reach.receive(links.ring[p][previous], shape.ring[previous], rank, form_.ring[p]));
-      add(result.ring.ends[p], reach.send(links.ring[p][position], rank, shape.ring[next], form_.ring[p]));
+      add(result.ring.ends[p], reach.receive(links.ring[p][previous], shape.ring[previous], rank));
+      add(result.ring.ends[p], reach.send(links.ring[p][position], rank, shape.ring[next]));
     }
     for (int k = 0; k < ranks_ - 1 && !links.pairwise[p].empty(); ++k) {
       const int peer = other_position(rank, k);
       const auto link = [&](int from, int to) { return links.pairwise[p][index(from * ranks_ + to)]; };
-      add(result.pairwise[p], reach.receive(link(peer, rank), peer, rank, form_.pairwise[p]));
-      add(result.pairwise[p], reach.send(link(rank, peer), rank, peer, form_.pairwise[p]));
+      add(result.pairwise[p], reach.receive(link(peer, rank), peer, rank));
+      add(result.pairwise[p], reach.send(link(rank, peer), rank, peer));
     }
   }
   for (int t = 0; t < kTrees && !shape.trees[t].empty(); ++t, ++result.trees)
@@ -411,7 +407,7 @@ std::size_t Layout::table_bytes(int channels) const {
 }
 
 std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int rank, int channels,
-                                     std::byte* at, std::byte* far) const {
+                                     std::byte* at, std::span<const FarEnd> far) const {
   std::vector<std::byte> bytes(table_bytes(channels));
   for (int c = 0; c < channels; ++c) {
     const ChannelShape& shape = shapes_[index(c)];

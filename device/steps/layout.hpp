@@ -1,7 +1,7 @@
 // layout.hpp -- where the links of all channels lie: in one piece of memory of each rank, which all others of
-// its host reach; and in one piece of host memory for those that lead to other hosts. Pure arithmetic on what
-// all ranks know alike. Host code; only step code, and whoever carries messages between hosts, dereferences
-// the pointers that it makes.
+// its host reach; and in memory of the host, and of the GPU, for those that lead to other hosts. Pure
+// arithmetic on what all ranks know alike. Host code; only step code, and whoever carries messages between
+// hosts, dereferences the pointers that it makes.
 #pragma once
 
 #include <span>
@@ -35,7 +35,7 @@ struct ChannelShape {
 /// Rings in order of rank and one such chain as a tree, of equal weights; and grids, where there may be any.
 std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vector<int>& hosts = {});
 
-/// This rank's end of a link to another host.
+/// This rank's end of a link to another host. Its words lie in memory of the host.
 struct FarEnd {
   int link = 0;  ///< its number among all such links of all ranks: the other end has the same
   int channel = 0;
@@ -43,11 +43,21 @@ struct FarEnd {
   LinkKind kind = LinkKind::kRing;
   bool sends = false;
   FifoForm form = {};
+  bool on_gpu = false;  ///< its slots, which the network reads and writes there; else beside its words
   std::byte* slots = nullptr;
   Word* filled = nullptr;    ///< of an end that sends, the kernel's; else its carrier's
   Word* consumed = nullptr;  ///< the other way round
   Sent* sent = nullptr;      ///< of an end that sends: see SendEnd
 };
+
+/// What a rank's ends take of the host's memory and of its GPU's.
+struct FarBytes {
+  std::size_t host = 0, gpu = 0;
+};
+FarBytes far_bytes(std::span<const FarEnd> ends);
+/// Gives each its place in memory of so many bytes, at multiples of 128. Must be zeroed before the first
+/// call.
+void place(std::span<FarEnd> ends, std::byte* on_host, std::byte* on_gpu);
 
 class Layout {
  public:
@@ -67,29 +77,27 @@ class Layout {
   /// threads use it.
   std::size_t table_bytes(int channels) const;
   /// What is to be copied to `at`, where the table will lie, at a multiple of 16. memory[r]: where this rank
-  /// reaches rank r's memory, at a multiple of 128; of ranks of other hosts it is not looked at. far: the
-  /// same of this rank's host memory, of far_bytes().
+  /// reaches rank r's memory, at a multiple of 128; of ranks of other hosts it is not looked at. far: this
+  /// rank's ends there, in their places.
   std::vector<std::byte> table(std::span<std::byte* const> memory, int rank, int channels, std::byte* at,
-                               std::byte* far = nullptr) const;
+                               std::span<const FarEnd> far = {}) const;
 
-  /// Host memory of a rank for its links to other hosts. Must be zeroed before the first call.
-  std::size_t far_bytes(int rank, int channels) const;
-  /// Of the rank that needs most.
+  /// A rank's ends of links to other hosts, by number, without places and not on its GPU.
+  std::vector<FarEnd> far_ends(int rank, int channels) const;
+  /// Of all memory for them, of the rank that needs most.
   std::size_t most_far_bytes(int channels) const;
-  /// A rank's ends of such links, in that memory.
-  std::vector<FarEnd> far_ends(int rank, int channels, std::byte* far) const;
 
  private:
-  /// Where a FIFO lies; between hosts where its two ends lie, each with all that there is.
+  /// Where a FIFO lies.
   struct Link {
     std::size_t in_receiver = 0;  ///< the flag `filled`, then the slots
     std::size_t in_sender = 0;    ///< the flag `consumed`
-    bool is_far = false;
+    int far = kNear;              ///< number of a link between hosts, which lies where its ends do
   };
+  static constexpr int kNear = -1;
   struct FarLink {
     int sender = 0, receiver = 0, channel = 0;
     LinkKind kind = LinkKind::kRing;
-    Link at;
     FifoForm form;
   };
   /// A channel's links by protocol.
@@ -108,7 +116,6 @@ class Layout {
   Tree tree(const Reach& reach, int rank, int channel, int t) const;
   Grid grid(const Reach& reach, int rank, int channel) const;
 
-  ChannelForm form_;
   int ranks_;
   std::vector<ChannelShape> shapes_;
   std::vector<Links> links_;

@@ -240,16 +240,16 @@ TEST(GpuHosts, ShareTheirPortsAmongChannels) {
                   next = order[static_cast<std::size_t>((i + 1) % found.ranks)];
         const ChannelPorts &mine = ports[static_cast<std::size_t>(rank)][c],
                            &theirs = ports[static_cast<std::size_t>(next)][c];
-        EXPECT_EQ(mine.ring_out, theirs.ring_in) << name;
-        EXPECT_EQ(mine.ring_out.empty(), found.between(rank, next) != PathType::kNet) << name;
-        EXPECT_FALSE(mine.grid.empty()) << name;
-        ++grid[mine.grid];
-        if (!mine.ring_out.empty()) out[mine.ring_out] += found.rings[c].gbps;
-        if (!mine.ring_in.empty()) in[mine.ring_in] += found.rings[c].gbps;
+        EXPECT_EQ(mine.ring_out.name, theirs.ring_in.name) << name;
+        EXPECT_EQ(mine.ring_out.name.empty(), found.between(rank, next) != PathType::kNet) << name;
+        EXPECT_FALSE(mine.grid.name.empty()) << name;
+        ++grid[mine.grid.name];
+        if (!mine.ring_out.name.empty()) out[mine.ring_out.name] += found.rings[c].gbps;
+        if (!mine.ring_in.name.empty()) in[mine.ring_in.name] += found.rings[c].gbps;
       }
     for (std::size_t c = 0; c < found.trees.size(); ++c)
       for (int rank = 0; rank < found.ranks; ++rank) {
-        const std::string& port = ports[static_cast<std::size_t>(rank)][c].tree;
+        const std::string& port = ports[static_cast<std::size_t>(rank)][c].tree.name;
         if (!port.empty()) tree[port] += found.trees[c].gbps;
       }
     const std::size_t count = machine(name).of_kind(topo::NodeKind::kNet).size();
@@ -262,11 +262,28 @@ TEST(GpuHosts, ShareTheirPortsAmongChannels) {
   }
 }
 
+/// Of two-ports, a port is next to the first two GPUs, and one to the others.
+TEST(GpuHosts, KnowPortsThatReachTheMemoryOfGpus) {
+  const topo::System system = machine("two-ports");
+  const GpuHost host = plan_gpu_host(ranked(system, in_turn(4), in_turn(4)), {}, true).host;
+  for (std::size_t gpu = 0; gpu < 4; ++gpu)
+    for (std::size_t port = 0; port < 2; ++port) {
+      const bool is_near = gpu / 2 == port;
+      EXPECT_EQ(host.direct[gpu][port], (GpuHost::Direct{is_near, is_near})) << gpu << " " << port;
+    }
+  EXPECT_EQ(decode_gpu_host(encode(host)), host);
+  const GpuChannels found = channels_of({{"two-ports", in_turn(4)}, {"two-ports", in_turn(4)}});
+  for (int rank = 0; rank < found.ranks; ++rank)
+    for (const ChannelPorts& of : ports_of(found, rank))
+      for (const ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.grid})
+        EXPECT_EQ(port.to_gpu.reads && port.to_gpu.writes, !port.name.empty()) << rank << port.name;
+}
+
 TEST(GpuHosts, NameNoPortsWhereThereAreNone) {
   const auto expect_none = [](const GpuChannels& channels) {
     for (int rank = 0; rank < channels.ranks; ++rank)
       for (const ChannelPorts& of : ports_of(channels, rank))
-        EXPECT_EQ(of.ring_in + of.ring_out + of.tree + of.grid, "") << channels.summary;
+        EXPECT_EQ(of.ring_in.name + of.ring_out.name + of.tree.name + of.grid.name, "") << channels.summary;
   };
   expect_none(channels_of({{"dgxh100", in_turn(8)}}));
   expect_none(gpu_channels_in_order(4, 4, "It is dark here."));

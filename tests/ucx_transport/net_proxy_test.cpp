@@ -59,7 +59,7 @@ struct SendSide {
       : link_number(number),
         peer(to),
         slots(allocate_slots(kForm.bytes())),
-        link(transport, kShape, loom::format("host {}", to), slots),
+        link(transport, kShape, loom::format("host {}", to), {slots}),
         sent(kShape.slot_count) {}
   void start_at(device::Word word) {
     filled = consumed = last = word;
@@ -96,7 +96,7 @@ struct RecvSide {
       : link_number(number),
         peer(from),
         slots(allocate_slots(kForm.bytes())),
-        link(transport, kShape, loom::format("host {}", from), slots) {}
+        link(transport, kShape, loom::format("host {}", from), {slots}) {}
   void start_at(device::Word word) {
     filled = consumed = last = word;
     link.pass_over(word);

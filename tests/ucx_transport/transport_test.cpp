@@ -27,9 +27,9 @@ class Taker final : public Inbox {
     ++taken;
     last.assign(data.begin(), data.end());
   }
-  Slots place(Word, std::size_t bytes) noexcept override {
+  Place place(Word, std::size_t bytes) noexcept override {
     ++asked;
-    return bytes <= kBytes ? room_ : Slots();
+    return bytes <= kBytes ? Place{room_} : Place{};
   }
   void arrive(Word) noexcept override {
     ++arrived;

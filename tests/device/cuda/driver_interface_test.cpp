@@ -18,6 +18,12 @@ static_assert(kFileDescriptorsSupported == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX
 static_assert(kIpcEventsSupported == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
 static_assert(kMpsEnabled == CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 #endif
+static_assert(kNetworkFlushes == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+static_assert(kNetworkOrdering == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+static_assert(kFlushByHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(kOrderedForOwner == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+static_assert(kFlushCurrentContext == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+static_assert(kFlushForOwner == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
 static_assert(kPinnedAllocation == CU_MEM_ALLOCATION_TYPE_PINNED);
 static_assert(kFileDescriptorHandle == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(kDeviceLocation == CU_MEM_LOCATION_TYPE_DEVICE);

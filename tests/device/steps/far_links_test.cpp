@@ -217,26 +217,35 @@ TEST(FarLinks, LieApartInTheMemoryOfTheirRank) {
                       {0, 1, 2, 0, 1, 2, 2, 2, 0});
   for (int rank = 0; rank < ranks; ++rank)
     for (const int channels : {1, 4}) {
-      std::map<std::size_t, std::size_t> taken;
-      const auto base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 30);
-      const auto take = [&](const void* at, std::size_t bytes) {
-        const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(at) - base);
-        EXPECT_EQ(offset % 128, 0U);
-        EXPECT_TRUE(taken.emplace(offset, bytes).second);
+      // By beginning, of the host's memory and of the GPU's.
+      std::map<const std::byte*, std::size_t> on_host, on_gpu;
+      const auto host = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 30);
+      const auto gpu = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+      const auto take = [&](auto& taken, const void* at, std::size_t bytes) {
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % 128, 0U);
+        EXPECT_TRUE(taken.emplace(static_cast<const std::byte*>(at), bytes).second);
       };
-      for (const FarEnd& end : layout.far_ends(rank, channels, base)) {
-        take(end.slots, end.form.bytes());
-        take(end.filled, sizeof(Word));
-        take(end.consumed, sizeof(Word));
-        if (end.sends) take(end.sent, end.form.slot_count * sizeof(Sent));
+      const auto end_of = [](const auto& taken, const std::byte* begin) {
+        const std::byte* last = begin;
+        for (const auto& [at, bytes] : taken) {
+          EXPECT_GE(at, last);
+          last = at + bytes;
+        }
+        return static_cast<std::size_t>(last - begin);
+      };
+      std::vector<FarEnd> ends = layout.far_ends(rank, channels);
+      for (FarEnd& end : ends) end.on_gpu = random() % 2 == 0;
+      const FarBytes bytes = far_bytes(ends);
+      place(ends, host, gpu);
+      for (const FarEnd& end : ends) {
+        take(end.on_gpu ? on_gpu : on_host, end.slots, end.form.bytes());
+        take(on_host, end.filled, sizeof(Word));
+        take(on_host, end.consumed, sizeof(Word));
+        if (end.sends) take(on_host, end.sent, end.form.slot_count * sizeof(Sent));
       }
-      std::size_t last = 0;
-      for (const auto& [offset, bytes] : taken) {
-        EXPECT_GE(offset, last);
-        last = offset + bytes;
-      }
-      EXPECT_EQ(last, layout.far_bytes(rank, channels));
-      most = std::max(most, last);
+      EXPECT_LE(end_of(on_host, host), bytes.host);
+      EXPECT_EQ(end_of(on_gpu, gpu), bytes.gpu);
+      most = std::max(most, bytes.host + bytes.gpu);
     }
   EXPECT_EQ(most, layout.most_far_bytes(4));
 }

@@ -202,13 +202,16 @@ class HostWorld {
     std::vector<std::byte*> bases;
     for (int r = 0; r < size; ++r) {
       memory_.emplace_back(layout_.bytes(channels()));
-      far_memory_.emplace_back(layout_.far_bytes(r, channels()));
+      std::vector<FarEnd>& ends = far_ends_.emplace_back(layout_.far_ends(r, channels()));
+      for (FarEnd& end : ends) end.on_gpu = end.link % 3 == 0;
+      const FarBytes bytes = far_bytes(ends);
+      far_on_host_.emplace_back(bytes.host), far_on_gpu_.emplace_back(bytes.gpu);
+      place(ends, far_on_host_.back().data(), far_on_gpu_.back().data());
       bases.push_back(memory_.back().data());
     }
     for (int r = 0; r < size; ++r) {
       tables_.emplace_back(layout_.table_bytes(channels()));
-      const auto table =
-          layout_.table(bases, r, channels(), tables_.back().data(), far_memory_[index(r)].data());
+      const auto table = layout_.table(bases, r, channels(), tables_.back().data(), far_ends_[index(r)]);
       std::memcpy(tables_.back().data(), table.data(), table.size());
     }
   }
@@ -216,9 +219,8 @@ class HostWorld {
       : HostWorld(size, threads, form, plain_channels(size, channels)) {}
 
   int channels() const { return layout_.channels(); }
-  std::vector<FarEnd> far_ends(int rank) {
-    return layout_.far_ends(rank, channels(), far_memory_[index(rank)].data());
-  }
+  /// Some with slots on the GPU.
+  const std::vector<FarEnd>& far_ends(int rank) const { return far_ends_[index(rank)]; }
   int groups(Algorithm algorithm) const { return channels() * groups_of(algorithm); }
   /// Afterwards all waits end.
   void abandon() { store_release(&abandoned_, 1); }
@@ -288,7 +290,8 @@ class HostWorld {
   int threads_;
   ChannelForm form_;
   Layout layout_;
-  std::vector<AlignedBytes> memory_, far_memory_, tables_;
+  std::vector<AlignedBytes> memory_, far_on_host_, far_on_gpu_, tables_;
+  std::vector<std::vector<FarEnd>> far_ends_;  ///< by rank
   alignas(8) Word abandoned_ = 0;
   unsigned patience_ = 0;
   std::atomic<unsigned> launches_ = 0;

@@ -55,7 +55,7 @@ constexpr Attribute kAttributes[] = {
     {88, 0}, {89, 1}, {90, 1}, {91, 1}, {100, 0}, {101, 0},        // the host's memory, managed memory
     {92, 0}, {93, 0}, {94, 0}, {122, 1}, {123, 1},                 // words in streams: older and newer forms
     {95, 1}, {96, 0}, {98, 1}, {99, 1}, {113, 1},
-    {110, 1}, {115, 1}, {116, 1}, {117, 1}, {118, 200}, {119, 1},  // pools, GPUDirect RDMA
+    {110, 1}, {115, 1}, {116, 1}, {119, 1},                        // pools, GPUDirect RDMA
     {124, 0}, {132, 0}, {134, 0},                                  // DMA buffers, multicast, NUMA node
 };
 // clang-format on
@@ -81,6 +81,10 @@ std::optional<int> attribute(const machine::Gpu& gpu, int which) {
     case 102:  // virtual memory, and its files
     case 103:
       return from_environment("VIRTUAL_GPU_VIRTUAL_MEMORY");
+    case 117:  // how what the network has written becomes visible: when told to, or in its order
+      return variable("VIRTUAL_GPU_NETWORK") != "never";
+    case 118:
+      return variable("VIRTUAL_GPU_NETWORK") ? 0 : 200;
     case 125:
       return variable("VIRTUAL_GPU_NO_IPC") != "attribute";
     case 133:

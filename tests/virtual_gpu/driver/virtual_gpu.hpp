@@ -24,6 +24,8 @@
 //   VIRTUAL_GPU_NO_IPC=get|open|attribute   CUDA's IPC fails there, or so that its attribute says so
 //   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
 //   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by seccomp)
+//   VIRTUAL_GPU_NETWORK=flushed|never   what the network writes becomes visible when the driver is told to
+//                                    take it in, or never; else at once
 //   VIRTUAL_GPU_GBPS=X               each stream copies X GB/s, while the CPU does something else
 //   VIRTUAL_GPU_TIME=1               virtual time is kept; set for all processes of a machine, or for none
 //   VIRTUAL_GPU_DELAY_US=N           work begins up to N us after it could, unless somebody waits (2000)
@@ -47,6 +49,7 @@
 // some per cent.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 struct VirtualGpuCounts {
@@ -70,6 +73,9 @@ void virtual_gpu_read(VirtualGpuCounts*);
 /// and all that follow, fail with the error; 0: none fails; -N: the process dies of signal N before the call
 /// does anything. "machine code" and "PTX" are the loading of such an image.
 void virtual_gpu_fail(const char* function, int after, int error);
+/// A network port reads and writes memory of a device of this process (network/virtual_port.cpp).
+int virtual_gpu_network_read(std::uint64_t from, void* to, std::size_t bytes);
+int virtual_gpu_network_write(std::uint64_t to, const void* from, std::size_t bytes);
 /// Virtual time of this process in seconds. 0: the driver is not initialised. Less: nobody keeps it.
 double virtual_gpu_now(void);
 /// The program has learned of what happened then, in another process: it is no earlier now.
