@@ -1,7 +1,11 @@
 // virtual_port.cpp -- makes of UCX's ports such as reach memory of the virtual GPU by themselves (GPUDirect),
 // for programs that have this preloaded: UCX says so of all its memory domains, and takes memory of type CUDA
 // for active messages. It never gets to see a device's address, which no CPU may use.
+//
+// Of a UCX that has its module for CUDA it only says so, and leaves such memory to the module: it copies
+// through the driver, and its own idea of what has come is right at once.
 #include <dlfcn.h>
+#include <link.h>
 #include <ucp/api/ucp.h>
 #include <uct/api/uct.h>
 
@@ -66,8 +70,19 @@ struct Received {
   }
 };
 
+bool knows_cuda() {
+  static const bool knows =
+      ::dl_iterate_phdr(
+          [](dl_phdr_info* object, std::size_t, void*) {
+            return static_cast<int>(std::strstr(object->dlpi_name, "/libuct_cuda") != nullptr);
+          },
+          nullptr) != 0;
+  return knows;
+}
+
+/// And this has to act for it.
 bool is_of_gpu(const ucp_request_param_t* param) {
-  return (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0 &&
+  return !knows_cuda() && (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0 &&
          param->memory_type == UCS_MEMORY_TYPE_CUDA;
 }
 
