@@ -191,6 +191,9 @@ int loom_set_up_finish(struct loom_set_up* set_up, struct loom_comm** out);
 
 /* Frees what loom_comm_create made. Not collective; never waits for a peer. */
 void loom_comm_destroy(struct loom_comm* comm);
+/* Whether what this thread destroys may wait for all work of a GPU, as CUDA does before it frees memory: true at first,
+ * and false where a request ends. Returns what it was. */
+bool loom_set_may_wait_for_gpus(bool may);
 
 /* Collective; LOOM_DECLINED depends on (collective, count, type, op) and the communicator alone. The first
  * call that needs links makes them, through the bootstrap; if that fails, one message says why, and such

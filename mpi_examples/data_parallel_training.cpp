@@ -6,10 +6,10 @@
 //
 // With --memory device each rank trains on the first GPU that it sees, and MPI calls get addresses there.
 //
-// The samples are of a function that such a network can be, so the loss can fall to nothing. Checks: it falls
-// below 0.01; all ranks end with the same weights, bit by bit; and these are within 1e-9 of those that one
-// rank finds alone, by the CPU. Exit codes: 0 right; 1 wrong, or --require-loom was not met; 2 bad arguments,
-// or no kernels.
+// The samples are of a function that such a network can be, so the loss can fall to nothing. Checks: it
+// falls, below 0.01 in 200 steps; all ranks end with the same weights, bit by bit; and these are within 1e-9
+// of those that one rank finds alone, by the CPU. Exit codes: 0 right; 1 wrong, or --require-loom was not
+// met; 2 bad arguments, or no kernels.
 
 #include <mpi.h>
 
@@ -36,10 +36,11 @@ using loom::mpi::Vector;
 namespace kernels = loom::kernels;
 
 constexpr int kInputs = 4;
+constexpr int kStepsToBound = 200;
 constexpr double kRate = 0.1, kMomentum = 0.9, kLossBound = 0.01, kTolerance = 1e-9;
 
 struct Options {
-  int samples = 1000, hidden = 32, steps = 200;
+  int samples = 1000, hidden = 32, steps = kStepsToBound;
   std::string memory = "host";
   bool requires_loom = false;
 };
@@ -220,7 +221,8 @@ int run(const Options& options, int rank, int ranks) {
       difference = std::max(difference, std::abs(weights[i] - expected[i]));
   }
   MPI_Bcast(&difference, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-  const bool right = loss < kLossBound && same && difference < kTolerance;
+  const bool learns = loss < (options.steps < kStepsToBound ? loss_before : kLossBound);
+  const bool right = learns && same && difference < kTolerance;
   if (rank == 0)
     loom::print(
         "{} samples, {} weights, {} ranks: {} steps, {:.3f} s ({:.1f} us each), loss {:.1e}, then {:.1e}; "

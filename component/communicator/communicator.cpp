@@ -221,14 +221,18 @@ void Communicator::fail_call() {
   try {
     throw;
   } catch (const Error& error) {
-    break_for(error);
+    engine_.apart([&] { without_failing([&] { break_for(error); }); });
     throw;
   } catch (...) {
-    break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed."));
+    engine_.apart([&] {
+      without_failing(
+          [&] { break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed.")); });
+    });
     throw;
   }
 }
 
+/// While nobody advances requests.
 void Communicator::break_for(const Error& cause) {
   broken_ = cause;
   has_due_ = true;

@@ -194,6 +194,7 @@ class Communicator {
   std::atomic<bool> has_due_ = false;
   RequestQueue requests_{*this, execution_};
   std::list<Lane> lanes_;  ///< changes while nobody advances requests
+  std::atomic<bool> lanes_released_ = false;
 
   // for_persistent_calls()
   enum class Twin { kNotMade, kReady, kDeclined };

@@ -157,6 +157,10 @@ void loom_comm_destroy(loom_comm* comm) {
   if (the_process != nullptr && its_pid == ::getpid()) delete reinterpret_cast<Communicator*>(comm);
 }
 
+bool loom_set_may_wait_for_gpus(bool may) {
+  return std::exchange(Process::may_wait_for_gpus, may);
+}
+
 const std::uint64_t* loom_small_below(const loom_comm* comm) {
   return reinterpret_cast<const Communicator*>(comm)->small_below();
 }

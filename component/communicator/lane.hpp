@@ -39,7 +39,7 @@ class LaneOnGpu {
   /// The request's call is that of `packed`.
   void pack_by(PackedCalls::Lease packed) noexcept { packed_ = std::move(packed); }
   /// At a start: the call comes after what the program has enqueued by now. advance() throws what fails here.
-  void mark_program() noexcept;
+  void mark_program(device::cuda::ProgramMark::Behind behind) noexcept;
   /// Throws as Execution::advance(), and NotCopied.
   State advance(Execution& execution, Operation& operation);
 
@@ -60,7 +60,7 @@ struct Lane {
   /// All must outlive this. Its place in this rank's memory is cleared; no other rank may use the lane before
   /// all have made it.
   Lane(Communicator& communicator, Member& member, const Links& of_communicator, LaneMemory::Place& at,
-       const LaneForm& form);
+       const LaneForm& form, std::atomic<bool>& any_released_of_communicator);
   ~Lane() { place.left = true; }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -71,6 +71,7 @@ struct Lane {
   RequestQueue queue;
   LaneMemory::Place& place;
   std::atomic<bool> released{false};  ///< its request has gone; pairs with the look before it is taken back
+  std::atomic<bool>& any_released;    ///< of the communicator
 };
 
 }  // namespace loom

@@ -97,7 +97,8 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
 }
 
 void Communicator::mark_start(Request& request) noexcept {
-  if (request.lane && request.lane->on_gpu) request.lane->on_gpu->mark_program();
+  if (request.lane && request.lane->on_gpu)
+    request.lane->on_gpu->mark_program(device_calls_.behind(request.operation.call));
   if (request.on_device && request.on_device->is_persistent) device_calls_.mark_program(*request.on_device);
 }
 
@@ -124,13 +125,13 @@ void Communicator::finish_requests() noexcept {
 /// MPI has all ranks make a communicator's calls in one order.
 void Communicator::finish_requests_before_call() {
   if (!requests_.empty()) finish_requests();
+  if (lanes_released_.load(std::memory_order_relaxed)) take_lanes_back();
   if (!has_due_) return;
   if (broken_) throw *broken_;
   has_due_ = false;
   try {
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
-    if (device_calls_.wants_close()) device_calls_.close_unused();
   } catch (...) {
     fail_call();
   }
@@ -151,7 +152,7 @@ State Communicator::advance(Request& request) {
   if (!request.on_device) return execution_.advance(request.operation);
   const State state = device_calls_.advance(*request.on_device, request.operation);
   if (state == State::kDone) count(queued_calls_, request.on_device->call, request.operation.algorithm);
-  if (device_calls_.wants_set_up() || device_calls_.wants_close()) has_due_ = true;
+  if (device_calls_.wants_set_up()) has_due_ = true;
   return state;
 }
 

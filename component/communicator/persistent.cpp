@@ -39,14 +39,16 @@ std::uint64_t signature_of(const device::Call& call, Algorithm algorithm, int ra
 }  // namespace
 
 void ReleaseLane::operator()(Lane* lane) const noexcept {
+  std::atomic<bool>& any = lane->any_released;  // the lane may be gone as soon as it is released
   lane->released.store(true, std::memory_order_release);
+  any.store(true, std::memory_order_release);
 }
 
-void LaneOnGpu::mark_program() noexcept {
+void LaneOnGpu::mark_program(device::cuda::ProgramMark::Behind behind) noexcept {
   not_marked_ = nullptr;
   phase_ = Phase::kFollows;
   try {
-    after_ = std::make_unique<device::cuda::ProgramMark>(driver_, gpus_.gpu().owner());
+    after_ = std::make_unique<device::cuda::ProgramMark>(driver_, gpus_.gpu().owner(), behind);
   } catch (...) {
     not_marked_ = std::current_exception();
   }
@@ -95,8 +97,11 @@ LaneOnGpu::~LaneOnGpu() {
 }
 
 Lane::Lane(Communicator& communicator, Member& member, const Links& of_communicator, LaneMemory::Place& at,
-           const LaneForm& form)
-    : execution(member, links), queue(communicator, execution), place(at) {
+           const LaneForm& form, std::atomic<bool>& any_released_of_communicator)
+    : execution(member, links),
+      queue(communicator, execution),
+      place(at),
+      any_released(any_released_of_communicator) {
   links.state = LinkState::kReady;
   links.pids = of_communicator.pids;
   std::vector<std::byte*> memory;
@@ -170,7 +175,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
       engine_.progress();
       return requests_.empty();
     };
-    if (links_.gpu_state == LinkState::kNotMade && !device_calls_.comes_to_rest(*owner, has_ended, true))
+    if (!device_calls_.is_ready_for_persistent(call) && !device_calls_.comes_to_rest(*owner, has_ended, true))
       return nullptr;
     if (broken_) throw *broken_;
     if (!device_calls_.make_ready_for_persistent(call, *owner)) return nullptr;
@@ -280,7 +285,7 @@ LaneLease Communicator::take_lane(const LaneForm& form) {
   }
   std::list<Lane> made;
   try {
-    if (place != nullptr) made.emplace_back(*this, member_, links_, *place, form);
+    if (place != nullptr) made.emplace_back(*this, member_, links_, *place, form, lanes_released_);
   } catch (const std::exception& error) {
     if (member_.process.runtime().parameters.verbose >= 1)
       without_failing([&] {
@@ -309,6 +314,7 @@ LaneLease Communicator::take_lane(const LaneForm& form) {
 
 /// Those whose requests have gone.
 void Communicator::take_lanes_back() noexcept {
+  if (!lanes_released_.exchange(false, std::memory_order_acquire)) return;
   std::list<Lane> left;
   engine_.apart([&] {
     for (auto lane = lanes_.begin(); lane != lanes_.end();) {

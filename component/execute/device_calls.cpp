@@ -13,6 +13,7 @@ namespace loom {
 
 using device::cuda::Gpu;
 using device::cuda::Owner;
+using device::cuda::ProgramMark;
 
 namespace {
 
@@ -139,7 +140,6 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without)
 
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   call_ended();  // the one before, if it has failed on this rank alone
-  if (links_.gpus) links_.gpus->close_unused_buffers();
   const PackedCalls::Lease packing = packed(given, true);
   const device::Call& call = packing ? packing->call() : given;
   std::optional<Owner> owner = gpu_of(call);
@@ -177,9 +177,13 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   if (news) selector_.explain_leader(call, *window, algorithm, Algorithm::kStaged);
   if (window != nullptr) timed_.emplace(member_.process, *window, selector_.whole_message_of(call));
   if (stages) return {};
-  Operation operation{call, algorithm};
+  std::optional<ProgramMark> nothing;
+  if (is_on_host(call))
+    nothing.emplace(links_.gpus->gpu().driver(), links_.gpus->gpu().owner(), ProgramMark::Behind::kNothing);
+  Operation operation{call, algorithm, nothing ? &*nothing : nullptr};
   if (!fits)
-    operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true).bounce_all();
+    operation.executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true, operation.after)
+        .bounce_all();
   if (packing) {
     packing->pack(nullptr);
     wait_for(*packing);
@@ -248,6 +252,14 @@ std::optional<Owner> DeviceCalls::owner_by_copies(const device::Call& call) cons
   }
 }
 
+/// Whether no byte of this rank's part is in memory of a GPU: then its program's work there is none of the
+/// call's business.
+bool DeviceCalls::is_on_host(const device::Call& call) const {
+  return for_all_pieces(call, member_.rank, member_.bootstrap.size(), [&](const Piece& piece) {
+    return piece.bytes == 0 || !member_.process.staging()->driver().owner_of(piece.data);
+  });
+}
+
 bool DeviceCalls::has_bytes(const device::Call& call) const {
   return !for_all_pieces(call, member_.rank, member_.bootstrap.size(),
                          [](const Piece& piece) { return piece.bytes == 0; });
@@ -269,10 +281,9 @@ std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;
+    if (device::is_reduction(call.collective) && !device::is_aligned(call.type, piece.data)) return false;
     const std::optional<Owner> found = member_.process.staging()->driver().owner_of(piece.data);
-    if (!found || (owner && *found != *owner)) return false;
-    owner = found;
-    return true;
+    return found && take_owner(owner, *found);
   };
   try {
     if (!for_all_pieces(call, member_.rank, member_.bootstrap.size(), is_there)) return {};

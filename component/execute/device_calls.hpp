@@ -62,11 +62,15 @@ class DeviceCalls {
   // ---- Persistent calls: inside a host by zero copy over links of their own; between hosts by kernels over
   // those of the communicator's twin, in its queue. Collective, as their making is.
   /// Of a call whose buffers on this rank have gaps; else nullptr.
-  PackedCalls::Lease packed_for_persistent(const device::Call& call) { return packed(call, true); }
+  PackedCalls::Lease packed_for_persistent(const device::Call& call) {
+    return packed_calls_.lend_without_freeing(call, member_.rank, member_.bootstrap.size());
+  }
   /// Whose this rank's buffers are, if all ranks have theirs on their GPUs, and the call may stay there; else
   /// nothing, on all ranks. by: what will perform it, these calls or the twin's. Throws as
   /// Execution::perform().
   std::optional<device::cuda::Owner> owner_for_persistent(const device::Call& call, const DeviceCalls& by);
+  /// What a call that does not wait, and whose buffers are on this rank's GPU, comes after.
+  device::cuda::ProgramMark::Behind behind(const device::Call& call) const;
   /// Nothing has to be made for it.
   bool is_ready_for_persistent(const device::Call& call);
   /// To be asked before links are made: whether no call is under way on any rank, which would not know of
@@ -95,10 +99,6 @@ class DeviceCalls {
   /// may wait, makes them for later calls.
   bool wants_packing() const { return packed_calls_.lack(); }
   void make_packing_ready();
-  /// A call on this rank could not open memory of another one. close_unused(), in a call that may wait,
-  /// closes what may lie in its way.
-  bool wants_close() const noexcept { return links_.gpus && links_.gpus->wants_close(); }
-  void close_unused();
 
  private:
   /// Whether all ranks have a kernel. A call may make it while others, which came before and do not wait, are
@@ -168,6 +168,7 @@ class DeviceCalls {
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool has_bytes(const device::Call& call) const;
+  bool is_on_host(const device::Call& call) const;
   /// Collective. Links are not made for calls in which no rank has any: buffers may be anywhere in others.
   bool any_has_bytes(bool here) { return execution_.largest(here ? 1 : 0) != 0; }
   std::optional<device::cuda::Owner> owner_by_copies(const device::Call& call) const;

@@ -22,6 +22,10 @@ bool DeviceCalls::may_ask(const device::Call& call) const {
   return may_carry_on_devices(call.collective, member_.group->wiring.shape.hosts == 1) && is_possible(call);
 }
 
+ProgramMark::Behind DeviceCalls::behind(const device::Call& call) const {
+  return has_bytes(call) ? ProgramMark::Behind::kProgram : ProgramMark::Behind::kNothing;
+}
+
 std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, Algorithm on_host,
                                                     bool on_device) {
   std::optional<Owner> owner;
@@ -37,7 +41,8 @@ std::unique_ptr<DeviceOperation> DeviceCalls::begin(const device::Call& given, A
   }
   if (owner) {
     try {
-      operation->after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner);
+      operation->after =
+          std::make_unique<ProgramMark>(member_.process.staging()->driver(), *owner, behind(call));
     } catch (const Error&) {
       if (has_bytes(call)) throw;
       return {};  // the GPU is none of the call's
@@ -279,7 +284,8 @@ void DeviceCalls::mark_program(DeviceOperation& operation) const noexcept {
   operation.not_marked = nullptr;
   operation.phase = Phase::kFollows;
   try {
-    operation.after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *operation.owner);
+    operation.after = std::make_unique<ProgramMark>(member_.process.staging()->driver(), *operation.owner,
+                                                    behind(operation.call));
   } catch (...) {
     operation.not_marked = std::current_exception();
   }
@@ -305,13 +311,6 @@ bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   const bool is_alive =
       (owner && *owner == wanted.owner) || (links_.gpus && links_.gpus->gpu().is_of(wanted.owner));
   return (is_alive || driver.is_primary(wanted.owner)) && is_idle(wanted.owner);
-}
-
-/// Where that has to be put off, a call that is refused memory once more asks for it again.
-void DeviceCalls::close_unused() {
-  without_failing([&] {
-    if (links_.gpus->is_alive() && is_idle(links_.gpus->gpu().owner())) links_.gpus->close_unused_buffers();
-  });
 }
 
 /// Each rank packs for itself. It is put off as set_up() is.

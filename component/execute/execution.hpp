@@ -99,7 +99,8 @@ class Execution {
   void copy_alone(const device::Call& call) const;
 
   // operation.cpp
-  void make_executor(Executor& executor, Algorithm algorithm, const device::Call& call, device::Begun begun);
+  void make_executor(Executor& executor, Algorithm algorithm, const device::Call& call, device::Begun begun,
+                     const device::cuda::ProgramMark* after = nullptr);
   device::Grid grid() const;
   device::HostAndLocal place_in_grid(int rank) const;
   device::HierLinks levels();

@@ -1,46 +1,59 @@
 #include "component/execute/local_calls.hpp"
 
 #include <exception>
+#include <iterator>
 #include <optional>
 
 #include "component/execute/device_pieces.hpp"
+#include "device/reduce/reduce.hpp"
 
 namespace loom {
 
 using device::cuda::Gpu;
 using device::cuda::GpuStream;
 using device::cuda::Owner;
+using device::cuda::take_owner;
 
-/// False: it has no kernels in this build, or no memory. Found out once.
-bool LocalCalls::use_gpu_of(const Owner& owner) {
-  if (refused_ == owner) return false;
-  if (gpu_ && gpu_->is_alive() && gpu_->is_of(owner)) return true;
-  kernels_ = {};
-  stream_.reset();
-  gpu_.reset();
-  try {
-    gpu_ = process_.gpu(owner);
-    stream_ = std::make_unique<GpuStream>(*gpu_);
-  } catch (const std::exception&) {
-    gpu_.reset();
-    refused_ = owner;
-    return false;
+bool LocalCalls::OnGpu::is_of(const Owner& other) const {
+  return gpu ? gpu->is_of(other) && gpu->is_alive() : owner == other;
+}
+
+/// nullptr: it has no kernels in this build, or no memory. Found out once.
+std::shared_ptr<LocalCalls::OnGpu> LocalCalls::on_gpu_of(const Owner& owner) {
+  std::list<std::shared_ptr<OnGpu>> gone;  // outlives the lock
+  const std::lock_guard lock(mutex_);
+  for (auto known = on_gpus_.begin(); known != on_gpus_.end();) {
+    const auto next = std::next(known);
+    if ((*known)->is_of(owner)) return (*known)->gpu ? *known : nullptr;
+    if ((*known)->gpu && !(*known)->gpu->is_alive()) gone.splice(gone.end(), on_gpus_, known);
+    known = next;
   }
-  return true;
+  const auto made = std::make_shared<OnGpu>();
+  made->owner = owner;
+  try {
+    made->gpu = process_.gpu(owner);
+    made->stream = std::make_unique<GpuStream>(*made->gpu);
+  } catch (const std::exception&) {
+    made->gpu.reset();
+  }
+  on_gpus_.push_back(made);
+  return made->gpu ? made : nullptr;
 }
 
 bool LocalCalls::reduce(const std::byte* in, std::byte* inout, std::size_t count, device::Op op,
                         device::Type type) {
-  if (!Gpu::supports(op, type)) return false;
+  if (!Gpu::supports(op, type) || !device::is_aligned(type, in) || !device::is_aligned(type, inout))
+    return false;
   const device::cuda::Driver& driver = process_.staging()->driver();
-  const std::optional<Owner> owner = driver.owner_of(inout), other = driver.owner_of(in);
-  if (!owner || !other || *other != *owner) return false;
-  const std::lock_guard lock(mutex_);
-  if (!use_gpu_of(*owner) || !is_ready(op, type)) return false;
-  stream_->follow_program();
-  stream_->combine(op, type,
-                   {.operands = 2, .results = 1, .count = count, .in = {in, inout}, .out = {inout}});
-  stream_->synchronize();
+  std::optional<Owner> owner = driver.owner_of(inout);
+  const std::optional<Owner> other = driver.owner_of(in);
+  if (!owner || !other || !take_owner(owner, *other)) return false;
+  const std::shared_ptr<OnGpu> on_gpu = on_gpu_of(*owner);
+  if (!on_gpu || !on_gpu->is_ready(op, type)) return false;
+  on_gpu->stream->follow_program();
+  on_gpu->stream->combine(op, type,
+                          {.operands = 2, .results = 1, .count = count, .in = {in, inout}, .out = {inout}});
+  on_gpu->stream->synchronize();
   return true;
 }
 
@@ -56,8 +69,7 @@ bool LocalCalls::copy(const device::Call& call) {
   try {
     for (const Piece& piece : {operand, result}) {
       const std::optional<Owner> found = piece.bytes > 0 ? driver.owner_of(piece.data) : std::nullopt;
-      if (found && owner && *found != *owner) return false;
-      if (found) owner = found;
+      if (found && !take_owner(owner, *found)) return false;
     }
   } catch (const Error&) {  // who stages the buffer finds out again, and says so
     return false;
@@ -67,19 +79,20 @@ bool LocalCalls::copy(const device::Call& call) {
                       result.bytes > 0 && operand.bytes > 0 && operand.data != result.data;
   if (!copies) return true;
   if (operand.bytes > result.bytes) return false;
-  const std::lock_guard lock(mutex_);
-  if (!use_gpu_of(*owner)) return false;
-  stream_->follow_program();
-  stream_->copy(const_cast<std::byte*>(result.data), operand.data, operand.bytes);
-  stream_->synchronize();
+  const std::shared_ptr<OnGpu> on_gpu = on_gpu_of(*owner);
+  if (!on_gpu) return false;
+  on_gpu->stream->follow_program();
+  on_gpu->stream->copy(const_cast<std::byte*>(result.data), operand.data, operand.bytes);
+  on_gpu->stream->synchronize();
   return true;
 }
 
-bool LocalCalls::is_ready(device::Op op, device::Type type) {
-  Kernel& kernel = kernels_[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
+bool LocalCalls::OnGpu::is_ready(device::Op op, device::Type type) {
+  const std::lock_guard lock(loading);
+  Kernel& kernel = kernels[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
   if (kernel == Kernel::kNotLoaded) {
     try {
-      stream_->prepare_combine(op, type);
+      stream->prepare_combine(op, type);
       kernel = Kernel::kReady;
     } catch (const std::exception&) {
       kernel = Kernel::kRefused;

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "component/setup/process.hpp"
 #include "device/call.h"
@@ -16,8 +16,8 @@
 
 namespace loom {
 
-/// Of a process; any thread may call it. Calls begin after what the program has put into the legacy default
-/// stream, and are done on return. All throw Error.
+/// Of a process; any thread may call it, and none waits for another one's GPU. Calls begin after what the
+/// program has put into the legacy default stream, and are done on return. All throw Error.
 class LocalCalls {
  public:
   /// process must outlive this.
@@ -34,15 +34,22 @@ class LocalCalls {
 
  private:
   enum class Kernel : std::uint8_t { kNotLoaded, kReady, kRefused };
-  bool is_ready(device::Op op, device::Type type);
-  bool use_gpu_of(const device::cuda::Owner& owner);
+  struct OnGpu {
+    bool is_of(const device::cuda::Owner& owner) const;
+    bool is_ready(device::Op op, device::Type type);
+
+    device::cuda::Owner owner = {};               ///< that it was made for
+    std::shared_ptr<device::cuda::Gpu> gpu = {};  ///< nullptr: it has no kernels in this build, or no memory
+    std::unique_ptr<device::cuda::GpuStream> stream = {};
+    std::mutex loading = {};
+    std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels =
+        {};  ///< guarded by loading
+  };
+  std::shared_ptr<OnGpu> on_gpu_of(const device::cuda::Owner& owner);
 
   Process& process_;
-  std::mutex mutex_;  ///< of what follows
-  std::shared_ptr<device::cuda::Gpu> gpu_;
-  std::unique_ptr<device::cuda::GpuStream> stream_;  ///< on it
-  std::optional<device::cuda::Owner> refused_;       ///< where that has failed last
-  std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels_{};
+  std::mutex mutex_;
+  std::list<std::shared_ptr<OnGpu>> on_gpus_;  ///< guarded by mutex_
 };
 
 }  // namespace loom

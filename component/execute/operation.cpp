@@ -69,7 +69,7 @@ device::CallNote Execution::note_between_hosts(const device::Call& call) const {
 /// For the algorithms that have executors: all but a copy, and outside lanes an immediate exchange, which
 /// waits.
 void Execution::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
-                              device::Begun begun) {
+                              device::Begun begun, const device::cuda::ProgramMark* after) {
   switch (algorithm) {
     case Algorithm::kCico:
       if (device::CicoExecutor::takes(call.collective))
@@ -106,14 +106,14 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
       executor.emplace<device::PairwiseExecutor>(pairwise(), call);
       return;
     case Algorithm::kZeroCopy:
-      executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true);
+      executor.emplace<device::cuda::ZeroCopyExecutor>(*links_.gpus, call, true, after);
       return;
     case Algorithm::kKernel:
     case Algorithm::kKernelRing:
     case Algorithm::kKernelTree:
     case Algorithm::kKernelHier:
-      executor.emplace<device::cuda::KernelExecutor>(*links_.gpus, call, member_.rank,
-                                                     group().wiring.shape.ranks, linkage_of(algorithm));
+      executor.emplace<device::cuda::KernelExecutor>(
+          *links_.gpus, call, member_.rank, group().wiring.shape.ranks, linkage_of(algorithm), after);
       return;
     case Algorithm::kCopy:
     case Algorithm::kFallback:
@@ -133,7 +133,7 @@ State Execution::advance(Operation& operation) try {
     if (operation.executor.index() == 0) {
       if (device::is_empty(call)) return State::kDone;
       if (group().wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
-      make_executor(operation.executor, operation.algorithm, call, device::Begun::kNo);
+      make_executor(operation.executor, operation.algorithm, call, device::Begun::kNo, operation.after);
     }
     const State state = std::visit(
         [](auto& executor) {

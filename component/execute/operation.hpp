@@ -35,6 +35,7 @@ using State = device::RingExecutor::State;
 struct Operation {
   device::Call call;
   Algorithm algorithm;
+  const device::cuda::ProgramMark* after = nullptr;  ///< of executors on GPUs; nullptr: made when they begin
   Executor executor = {};
   /// In place of `call`, once the root was seen to have another size.
   std::unique_ptr<AdoptedBroadcast> adopted = {};

@@ -75,8 +75,7 @@ bool PackedCall::is_on_one_gpu(const PackedRows& rows) {
        row = row + 1 == rows.rows ? rows.rows : std::min(row + step, rows.rows - 1)) {
     const std::optional<Owner> owner =
         driver.owner_of(rows.first + static_cast<std::ptrdiff_t>(row) * rows.distance);
-    if (!owner || (owner_ && *owner_ != *owner)) return false;
-    owner_ = owner;
+    if (!owner || !take_owner(owner_, *owner)) return false;
   }
   return true;
 }

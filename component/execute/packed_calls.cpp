@@ -1,5 +1,7 @@
 #include "component/execute/packed_calls.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "component/setup/member.hpp"
@@ -32,6 +34,28 @@ PackedCalls::Lease PackedCalls::lend(const device::Call& call, int rank, int ran
     lease.reset(lent.release());
   else
     take_back(std::move(lent));
+  return lease;
+}
+
+PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, int rank, int ranks) {
+  Lease lease(nullptr, Return{this});
+  if (call.in_packer == nullptr && call.out_packer == nullptr) return lease;
+  std::vector<std::unique_ptr<PackedCall>> idle;
+  {
+    const std::lock_guard lock(mutex_);
+    idle.swap(idle_);
+  }
+  const auto fits = std::ranges::find_if(
+      idle, [&](const std::unique_ptr<PackedCall>& each) { return each->prepare(call, rank, ranks, false); });
+  if (fits != idle.end()) {
+    lease.reset(fits->release());
+    idle.erase(fits);
+  } else if (auto made = std::make_unique<PackedCall>(process_, bytes_);
+             made->prepare(call, rank, ranks, true)) {
+    lease.reset(made.release());
+  }
+  const std::lock_guard lock(mutex_);
+  idle_.insert(idle_.end(), std::make_move_iterator(idle.begin()), std::make_move_iterator(idle.end()));
   return lease;
 }
 

@@ -30,6 +30,8 @@ class PackedCalls {
 
   /// nullptr: no buffer of the call has gaps, or they have to be staged (PackedCall::prepare).
   Lease lend(const device::Call& call, int rank, int ranks, bool may_wait);
+  /// The same, for which memory and kernels are made and nothing is freed, because that may wait.
+  Lease lend_without_freeing(const device::Call& call, int rank, int ranks);
   /// Whether some call has lacked memory and kernels; make_ready() makes those where that may be done now.
   bool lack() const;
   void make_ready(const std::function<bool(const PackedCall&)>& may_wait_for_gpu);

@@ -115,18 +115,24 @@ std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner
 }
 
 void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
-  links->leave();
   try {
     const std::lock_guard lock(mutex_);
-    retired_gpu_links_.push_back(std::move(links));
+    used_gpu_links_.push_back(std::move(links));
   } catch (const std::bad_alloc&) {  // freed now if that is safe, else not before the process ends
   }
-  free_retired_links();
+  if (may_wait_for_gpus) free_retired_links();
 }
 
 void Process::free_retired_links() noexcept {
-  RetiredLinks left;  // outlives the lock: to free memory of a GPU, CUDA waits for the program's kernels
+  RetiredLinks leaving,
+      left;  // outlive the lock: to free memory of a GPU, CUDA waits for the program's kernels
+  {
+    const std::lock_guard lock(mutex_);
+    leaving.swap(used_gpu_links_);
+  }
+  for (const auto& links : leaving) links->leave();
   const std::lock_guard lock(mutex_);
+  retired_gpu_links_.splice(retired_gpu_links_.end(), leaving);
   for (auto links = retired_gpu_links_.begin(); links != retired_gpu_links_.end();) {
     const auto next = std::next(links);
     if ((*links)->all_have_left()) left.splice(left.end(), retired_gpu_links_, links);

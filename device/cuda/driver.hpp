@@ -35,6 +35,14 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
+/// Of several buffers, whether all are of one GPU, `owner` of those before: memory without a context is of
+/// any on its device.
+inline bool take_owner(std::optional<Owner>& owner, const Owner& next) {
+  if (!owner) owner = next;
+  if (owner->context == nullptr) owner->context = next.context;
+  return owner->device == next.device && (next.context == nullptr || next.context == owner->context);
+}
+
 class Driver {
  public:
   /// The driver under this name, or nullptr where there is none or one that lacks functions. It is not

@@ -110,6 +110,15 @@ bool GpuLinks::is_on_my_host(std::size_t rank) const {
   return hosts.empty() || hosts[rank] == hosts[static_cast<std::size_t>(self_)];
 }
 
+/// Memory of a peer, which may lie where its program had some that this process still has open.
+std::byte* GpuLinks::attach(const MemoryHandle& memory) const {
+  constexpr std::chrono::seconds kPatience{1};
+  const OpenedMemory::Place place{0, memory, bytes_};
+  gpu_->opened().supersede(place);
+  gpu_->opened().wait_for_room(place, kPatience);
+  return gpu_->attach(memory);
+}
+
 void GpuLinks::connect(std::span<const Handle> handles, int self, std::vector<steps::FarEnd> far) {
   self_ = self;
   handles_.assign(handles.begin(), handles.end());
@@ -125,7 +134,7 @@ void GpuLinks::connect(std::span<const Handle> handles, int self, std::vector<st
   }
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
     if (is_on_my_host(rank))
-      mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : gpu_->attach(handles[rank].memory);
+      mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : attach(handles[rank].memory);
   if (form_.zero_copy())
     zero_copy_.emplace(*stream_, *launch_words_, mapped_, form_.bounce_bytes, std::move(boards), self);
   if (form_.has_kernels()) {
@@ -257,14 +266,6 @@ std::optional<GpuLinks::HeldUpBy> GpuLinks::held_up_by() const noexcept {
   return first ? first : behind_program;
 }
 
-void GpuLinks::close_unused_buffers() noexcept {
-  gpu_->opened().close_unused();
-}
-
-bool GpuLinks::wants_close() const noexcept {
-  return gpu_->opened().wants_close();
-}
-
 GpuStream& GpuLinks::stream_of_lanes() {
   if (!stream_of_lanes_) stream_of_lanes_ = std::make_unique<GpuStream>(*gpu_);
   return *stream_of_lanes_;
@@ -282,7 +283,6 @@ void GpuLinks::leave() noexcept {
   launch_words_.reset();
   stream_.reset();
   stream_of_lanes_.reset();
-  close_unused_buffers();
   for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
     if (static_cast<int>(rank) != self_ && mapped_[rank] != nullptr)
       gpu_->detach(handles_[rank].memory, mapped_[rank]);

@@ -92,10 +92,6 @@ class GpuLinks {
   const Form& form() const noexcept { return form_; }
   ZeroCopyLinks& zero_copy() noexcept { return *zero_copy_; }
   KernelLinks& kernels() noexcept { return *kernels_; }
-  /// In calls that may wait: closes buffers of other ranks that nobody uses any more.
-  void close_unused_buffers() noexcept;
-  /// Such buffers may be why some could not be opened.
-  bool wants_close() const noexcept;
   /// The memory is still there, and the context.
   bool is_alive() const noexcept { return scratch_ && gpu_->is_alive(); }
 
@@ -146,6 +142,7 @@ class GpuLinks {
   static Flags& flags_in(const Segment& segment);
   void close_handles() noexcept;
   bool is_far_in_use() const noexcept;
+  std::byte* attach(const MemoryHandle& memory) const;
   static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
 
   std::shared_ptr<Gpu> gpu_;

@@ -2,52 +2,102 @@
 
 #include <algorithm>
 #include <iterator>
-
-#include "base/error.hpp"
+#include <system_error>
 
 namespace loom::device::cuda {
+namespace {
 
-std::byte* OpenedMemory::open(std::uint64_t id, const MemoryHandle& handle) {
+bool is(const OpenedMemory::Place& a, const OpenedMemory::Place& b) {
+  return a.id == b.id && a.handle.pid == b.handle.pid && a.handle.address == b.handle.address;
+}
+
+bool overlap(const OpenedMemory::Place& a, const OpenedMemory::Place& b) {
+  return a.handle.pid == b.handle.pid && a.handle.address < b.handle.address + b.bytes &&
+         b.handle.address < a.handle.address + a.bytes;
+}
+
+}  // namespace
+
+OpenedMemory::~OpenedMemory() {
   {
     const std::lock_guard lock(mutex_);
-    const auto is_it = [&](const Opened& each) {
-      return each.id == id && each.handle.pid == handle.pid && each.handle.address == handle.address;
-    };
-    if (const auto found = std::ranges::find_if(opened_, is_it); found != opened_.end()) {
+    closing_.splice(closing_.end(), opened_);
+    ends_ = true;
+  }
+  wanted_.notify_one();
+  if (closer_.joinable()) closer_.join();
+  close_all();
+}
+
+std::byte* OpenedMemory::open(const Place& place) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(opened_, [&](const Opened& each) { return is(each.place, place); });
+    if (found != opened_.end()) {
       ++found->users;
       return found->memory;
     }
   }
-  std::byte* memory = nullptr;
-  try {
-    memory = gpu_.attach(handle);
-  } catch (const Error&) {
-    wants_close_ = true;
-    throw;
-  }
+  List made;
+  made.push_back({place, nullptr, 1});
+  std::byte* const memory = made.front().memory = gpu_.attach(place.handle);
   const std::lock_guard lock(mutex_);
-  opened_.push_back({id, handle, memory, 1});
+  opened_.splice(opened_.end(), made);
   return memory;
 }
 
-void OpenedMemory::let_go(const std::byte* memory) noexcept {
+void OpenedMemory::let_go(const Place& place) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto is_it = [&](const Opened& each) { return each.memory == memory && each.users > 0; };
-  if (const auto found = std::ranges::find_if(opened_, is_it); found != opened_.end()) --found->users;
+  const auto found = std::ranges::find_if(opened_, [&](const Opened& each) { return is(each.place, place); });
+  if (found != opened_.end() && --found->users == 0) close(found);
 }
 
-void OpenedMemory::close_unused() noexcept {
-  wants_close_ = false;
+void OpenedMemory::supersede(const Place& place) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto opened = opened_.begin(); opened != opened_.end();) {
+    const auto next = std::next(opened);
+    if (overlap(opened->place, place) && !is(opened->place, place)) close(opened);
+    opened = next;
+  }
+}
+
+bool OpenedMemory::is_closing_at(const Place& place) const noexcept {
+  return std::ranges::any_of(closing_, [&](const Opened& each) { return overlap(each.place, place); });
+}
+
+bool OpenedMemory::is_in_the_way(const Place& place) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return is_closing_at(place);
+}
+
+void OpenedMemory::wait_for_room(const Place& place, std::chrono::milliseconds most) const noexcept {
+  std::unique_lock lock(mutex_);
+  closed_.wait_for(lock, most, [&] { return !is_closing_at(place); });
+}
+
+/// Under the lock. Without a thread to be had it stays open until there is one.
+void OpenedMemory::close(List::iterator opened) noexcept {
+  closing_.splice(closing_.end(), opened_, opened);
+  try {
+    if (!closer_.joinable()) closer_ = std::thread([this] { close_all(); });
+  } catch (const std::system_error&) {
+  }
+  wanted_.notify_one();
+}
+
+/// Until this ends.
+void OpenedMemory::close_all() noexcept {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    Opened unused;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = std::ranges::find(opened_, 0, &Opened::users);
-      if (found == opened_.end()) return;
-      unused = *found;
-      opened_.erase(found);
-    }
-    gpu_.detach(unused.handle, unused.memory);  // nobody holds the lock while this waits
+    wanted_.wait(lock, [this] { return ends_ || !closing_.empty(); });
+    if (closing_.empty()) return;
+    const Opened& next = closing_.front();  // stays where it is
+    lock.unlock();
+    gpu_.detach(next.place.handle, next.memory);
+    lock.lock();
+    closing_.pop_front();
+    closed_.notify_all();
   }
 }
 

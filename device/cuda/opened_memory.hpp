@@ -1,47 +1,71 @@
 // opened_memory.hpp -- memory of other processes that this one has open by CUDA's IPC: each once, whoever
-// uses it. Drivers refuse to open memory at addresses that are open already for what lay there before.
+// uses it. CUDA waits for all work of the context before it closes any, also for a kernel of the program that
+// waits for the host: so a thread of its own does that, and nobody else. Drivers refuse to open memory at
+// addresses that are open already for what lay there before.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <mutex>
-#include <vector>
+#include <thread>
 
 #include "device/cuda/gpu.hpp"
 
 namespace loom::device::cuda {
 
+/// Any thread may call it.
 class OpenedMemory {
  public:
   /// gpu must outlive this.
   explicit OpenedMemory(Gpu& gpu) : gpu_(gpu) {}
-  ~OpenedMemory() { close_unused(); }
+  /// Waits as CUDA does.
+  ~OpenedMemory();
   OpenedMemory(const OpenedMemory&) = delete;
   OpenedMemory& operator=(const OpenedMemory&) = delete;
 
-  /// id: its owner's driver's number for it. Returns where this process reaches it. Throws Error, maybe
-  /// because of what lay there before, until somebody closes that.
-  std::byte* open(std::uint64_t id, const MemoryHandle& handle);
-  /// Once for each open(). It stays open until somebody closes what is not used.
-  void let_go(const std::byte* memory) noexcept;
-  /// CUDA may wait for all work of the context: for calls that may wait.
-  void close_unused() noexcept;
-  /// Since the last time memory could not be opened.
-  bool wants_close() const noexcept { return wants_close_; }
+  /// Memory that a process has told of: so many bytes, from handle.address there, and its driver's number for
+  /// them, which never recurs.
+  struct Place {
+    std::uint64_t id;
+    MemoryHandle handle;
+    std::uint64_t bytes;
+  };
+  /// Returns where this process reaches it. Throws Error, maybe because of what lay there before
+  /// (is_in_the_way()).
+  std::byte* open(const Place& place);
+  /// Once for each open(). What nobody uses is closed.
+  void let_go(const Place& place) noexcept;
+  /// Whatever else is open at these addresses is gone, for its owner has allocated them anew: it is closed,
+  /// whoever has it.
+  void supersede(const Place& place) noexcept;
+  /// Whether something there has yet to be closed.
+  bool is_in_the_way(const Place& place) const noexcept;
+  /// Until nothing is any more, or for so long.
+  void wait_for_room(const Place& place, std::chrono::milliseconds most) const noexcept;
 
  private:
   struct Opened {
-    std::uint64_t id;
-    MemoryHandle handle;
+    Place place;
     std::byte* memory;
     int users;
   };
+  using List = std::list<Opened>;
+
+  void close(List::iterator opened) noexcept;
+  void close_all() noexcept;
+  bool is_closing_at(const Place& place) const noexcept;
 
   Gpu& gpu_;
-  std::atomic<bool> wants_close_ = false;
-  std::mutex mutex_;
-  std::vector<Opened> opened_;  ///< guarded by mutex_
+  mutable std::mutex mutex_;
+  mutable std::condition_variable closed_;
+  std::condition_variable wanted_;
+  // Guarded by mutex_:
+  List opened_, closing_;  ///< the first one of these is being closed
+  std::thread closer_;     ///< from the first one on
+  bool ends_ = false;
 };
 
 }  // namespace loom::device::cuda

@@ -119,10 +119,12 @@ void PolledCopies::Side::begin() {
 }
 
 /// A context that has ended has taken its stream and copies along; but there are other reasons why it cannot
-/// be made current.
+/// be made current. The program gets its buffer back now, so copies to there must have ended: they wait for
+/// nothing but themselves.
 PolledCopies::Side::~Side() {
   if (busy_) of_.staging_buffer->lose();
   const Driver::CurrentContext context(driver_, owner_);
+  if (context.result() == kSuccess && storing_.on_its_way) functions_.synchronize(stream_);
   if (context.result() != kSuccess) return;
   if (stream_ != nullptr) functions_.destroy_stream(stream_);
   if (copied_ != nullptr) functions_.destroy_event(copied_);

@@ -8,13 +8,14 @@ constexpr const char* kMarking = "a call's place in the default stream is marked
 
 }  // namespace
 
-ProgramMark::ProgramMark(const Driver& driver, const Owner& owner)
-    : functions_(driver), driver_(driver), owner_(owner) {
+ProgramMark::ProgramMark(const Driver& driver, const Owner& owner, Behind behind)
+    : functions_(driver), driver_(driver), owner_(owner), passed_(behind == Behind::kNothing) {
   const Driver::CurrentContext context(driver, owner);
   if (context.result() != kSuccess) throw driver.error(kMarking, context.result());
   int result = functions_.create_event(&event_, kUntimedEvent);
   if (result != kSuccess) throw driver.error(kMarking, result);
-  result = functions_.record(event_, legacy_stream());
+  // A stream does not wait for an event that was never recorded.
+  if (behind == Behind::kProgram) result = functions_.record(event_, legacy_stream());
   if (result == kSuccess) return;
   functions_.destroy_event(event_);
   throw driver.error(kMarking, result);

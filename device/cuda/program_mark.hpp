@@ -13,8 +13,11 @@ namespace loom::device::cuda {
 /// synchronise with it, when this was made. Nothing here waits.
 class ProgramMark {
  public:
+  /// kNothing: a mark that has passed, of a rank that has no memory of GPUs in a call: what its program does
+  /// there is none of the call's business, whatever memory other ranks have.
+  enum class Behind { kProgram, kNothing };
   /// driver must outlive this. Throws Error.
-  ProgramMark(const Driver& driver, const Owner& owner);
+  ProgramMark(const Driver& driver, const Owner& owner, Behind behind = Behind::kProgram);
   ~ProgramMark();
   ProgramMark(const ProgramMark&) = delete;
   ProgramMark& operator=(const ProgramMark&) = delete;
@@ -29,7 +32,7 @@ class ProgramMark {
   const Driver& driver_;
   const Owner owner_;
   void* event_ = nullptr;
-  mutable bool passed_ = false;
+  mutable bool passed_;
 };
 
 /// For a call that waits for such work, which takes as long as it takes: no reason to give the call up. So

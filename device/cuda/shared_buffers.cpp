@@ -1,8 +1,7 @@
 #include "device/cuda/shared_buffers.hpp"
 
 #include <algorithm>
-
-#include "device/cuda/opened_memory.hpp"
+#include <utility>
 
 namespace loom::device::cuda {
 
@@ -10,8 +9,8 @@ SharedBuffers::SharedBuffers(Gpu& gpu, int ranks, int self)
     : gpu_(gpu), self_(self), known_(static_cast<std::size_t>(ranks)) {}
 
 SharedBuffers::~SharedBuffers() {
-  for (const List& of_rank : known_)
-    for (const Known& known : of_rank) drop(known);
+  for (List& of_rank : known_)
+    for (Known& known : of_rank) drop(known);
 }
 
 SharedBuffers::List::const_iterator SharedBuffers::find(int rank, std::uint64_t id) const {
@@ -44,20 +43,20 @@ SharedBuffer SharedBuffers::tell_of(const std::byte* buffer, std::size_t bytes) 
   return told;
 }
 
-void SharedBuffers::drop(const Known& known) noexcept {
-  if (known.mapped != nullptr) gpu_.opened().let_go(known.mapped);
+void SharedBuffers::drop(Known& known) noexcept {
+  if (std::exchange(known.mapped, nullptr) != nullptr) gpu_.opened().let_go(known.place());
 }
 
 bool SharedBuffers::learn(int rank, const SharedBuffer& buffer) {
   List& of_rank = known_[static_cast<std::size_t>(rank)];
   if (const auto known = find(rank, buffer.id); known != of_rank.end()) {
     of_rank.splice(of_rank.begin(), of_rank, known);
-    return true;
+    return !std::exchange(of_rank.front().postponed, false);
   }
   const auto overlaps = [&](const Known& other) {
     return other.begin < buffer.begin + buffer.bytes && buffer.begin < other.begin + other.bytes;
   };
-  for (const Known& other : of_rank)
+  for (Known& other : of_rank)
     if (overlaps(other)) drop(other);
   of_rank.remove_if(overlaps);
   if (of_rank.size() == kMostOfARank) {
@@ -66,6 +65,7 @@ bool SharedBuffers::learn(int rank, const SharedBuffer& buffer) {
   }
   of_rank.push_front(
       {.id = buffer.id, .begin = buffer.begin, .bytes = buffer.bytes, .handle = buffer.handle});
+  if (rank != self_) gpu_.opened().supersede(of_rank.front().place());
   return false;
 }
 
@@ -73,24 +73,32 @@ bool SharedBuffers::open(int rank, const SharedBuffer& buffer) {
   Known& known = this->known(rank, buffer);
   if (rank == self_ || known.mapped != nullptr) return true;
   try {
-    known.mapped = gpu_.opened().open(known.id, known.handle);
+    known.mapped = gpu_.opened().open(known.place());
     return true;
   } catch (const Error&) {
     return false;
   }
 }
 
+bool SharedBuffers::is_in_the_way(int rank, const SharedBuffer& buffer) const {
+  return rank != self_ && gpu_.opened().is_in_the_way(find(rank, buffer.id)->place());
+}
+
+void SharedBuffers::wait_for_room(int rank, const SharedBuffer& buffer,
+                                  std::chrono::milliseconds most) const {
+  if (rank != self_) gpu_.opened().wait_for_room(find(rank, buffer.id)->place(), most);
+}
+
 void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {
   Known& known = this->known(rank, buffer);
   drop(known);
-  known.mapped = nullptr;
   known.refused = true;
 }
 
-void SharedBuffers::forget(int rank, const SharedBuffer& buffer) {
-  const auto known = find(rank, buffer.id);
-  drop(*known);
-  known_[static_cast<std::size_t>(rank)].erase(known);
+void SharedBuffers::postpone(int rank, const SharedBuffer& buffer) {
+  Known& known = this->known(rank, buffer);
+  drop(known);
+  known.postponed = true;
 }
 
 std::byte* SharedBuffers::at(int rank, const SharedBuffer& buffer) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/cuda/gpu.hpp"
+#include "device/cuda/opened_memory.hpp"
 
 namespace loom::device::cuda {
 
@@ -21,7 +22,8 @@ struct SharedBuffer {
   MemoryHandle handle = {};  ///< of that memory
 };
 
-/// All ranks call learn() and refuse() alike, so that all know the same. What they throw is Error (kDevice).
+/// All ranks call learn(), refuse() and postpone() alike, so that all know the same. What they throw is Error
+/// (kDevice).
 class SharedBuffers {
  public:
   /// gpu must outlive this.
@@ -37,10 +39,13 @@ class SharedBuffers {
   bool learn(int rank, const SharedBuffer& buffer);
   /// Whether this process reaches it now.
   bool open(int rank, const SharedBuffer& buffer);
+  /// Where it could not be opened: because of what lay there before, which is being closed.
+  bool is_in_the_way(int rank, const SharedBuffer& buffer) const;
+  void wait_for_room(int rank, const SharedBuffer& buffer, std::chrono::milliseconds most) const;
   /// A rank could not open it: nobody uses it.
   void refuse(int rank, const SharedBuffer& buffer);
   /// The same, but it is new again in the next call.
-  void forget(int rank, const SharedBuffer& buffer);
+  void postpone(int rank, const SharedBuffer& buffer);
   /// Where this process reaches a buffer that all have opened.
   std::byte* at(int rank, const SharedBuffer& buffer) const;
 
@@ -49,7 +54,9 @@ class SharedBuffers {
     std::uint64_t id = 0, begin = 0, bytes = 0;
     MemoryHandle handle = {};
     std::byte* mapped = nullptr;
-    bool refused = false;
+    bool refused = false, postponed = false;
+
+    OpenedMemory::Place place() const { return {id, handle, bytes}; }
   };
   /// Of a rank: a buffer for each of so many layers of a network and to spare.
   static constexpr std::size_t kMostOfARank = 64;
@@ -57,7 +64,7 @@ class SharedBuffers {
   using List = std::list<Known>;
   List::const_iterator find(int rank, std::uint64_t id) const;
   Known& known(int rank, const SharedBuffer& buffer);
-  void drop(const Known& known) noexcept;
+  void drop(Known& known) noexcept;
 
   Gpu& gpu_;
   int self_;

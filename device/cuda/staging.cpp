@@ -123,7 +123,7 @@ const Driver& StagingBuffer::driver() const noexcept {
 }
 
 Staging::~Staging() {
-  while (!free_.empty()) forget_last({});
+  while (!free_.empty()) forget({}, take_last());
 }
 
 std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std::span<StridedRegion> load,
@@ -185,12 +185,19 @@ Memory Staging::reuse(std::size_t bytes, std::size_t most_bytes) {
 
 /// Empty: there is no memory, it would be too much, or CUDA does not lock it.
 Memory Staging::keep_new(const Owner& owner, std::size_t bytes, bool may_wait) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (bytes > most_kept_) return {};
-    while (may_wait && kept_ + bytes > most_kept_ && !free_.empty()) forget_last(owner);
-    if (kept_ + bytes > most_kept_) return {};
-    kept_ += bytes;
+  for (bool has_room = false; !has_room;) {
+    Memory forgotten;
+    {
+      const std::lock_guard lock(mutex_);
+      has_room = bytes <= most_kept_ && kept_ <= most_kept_ - bytes;
+      if (has_room)
+        kept_ += bytes;
+      else if (bytes > most_kept_ || !may_wait || free_.empty())
+        return {};
+      else
+        forgotten = take_last();
+    }
+    if (!forgotten.empty()) forget(owner, forgotten);  // nobody holds the lock while CUDA waits for the GPU
   }
   const Memory mapped = map(bytes);
   if (!mapped.empty() && driver_->pin(owner, mapped.data(), bytes)) return mapped;
@@ -227,11 +234,16 @@ void Staging::keep(Memory locked) noexcept {
   }
 }
 
-/// Memory that CUDA does not unlock, because the driver has ended or no context is current, stays mapped.
-void Staging::forget_last(const std::optional<Owner>& in_context_of) noexcept {
+/// Under the lock.
+Memory Staging::take_last() noexcept {
   const Memory kept = free_.back();
   free_.pop_back();
   kept_ -= kept.size();
+  return kept;
+}
+
+/// Memory that CUDA does not unlock, because the driver has ended or no context is current, stays mapped.
+void Staging::forget(const std::optional<Owner>& in_context_of, Memory kept) noexcept {
   if (driver_->unpin(in_context_of, kept.data())) unmap({&kept, 1});
 }
 

@@ -84,7 +84,8 @@ class Staging {
   std::span<std::byte> locked_memory(const Owner& owner, std::size_t bytes, bool may_wait);
   void keep(std::span<std::byte> locked) noexcept;
   void give_back(const StagingBuffer& staging_buffer) noexcept;
-  void forget_last(const std::optional<Owner>& in_context_of) noexcept;
+  std::span<std::byte> take_last() noexcept;
+  void forget(const std::optional<Owner>& in_context_of, std::span<std::byte> kept) noexcept;
 
   std::unique_ptr<Driver> driver_;
   std::size_t most_kept_;

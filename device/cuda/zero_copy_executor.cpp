@@ -73,8 +73,6 @@ ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, ZeroCopyLinks& of_lane, cons
       elem_(call.elem_bytes()) {}
 
 ZeroCopyExecutor::~ZeroCopyExecutor() {
-  // It has gone with its context if that has.
-  if (before_close_ && !gpus_.is_alive()) static_cast<void>(before_close_.release());
   if (works_) {
     try {
       links_.stream().synchronize();
@@ -276,38 +274,55 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if (!links_.buffers().learn(rank, buffer)) news |= bit;
   });
-  if (may_wait_) gpus_.close_unused_buffers();
   news_ = news;
   return news == 0 ? run() : open();
 }
 
-/// What is new. Without bounce buffers it has to be, and what lies in its way is closed: once the program's
-/// work has ended, for CUDA may wait for that.
+/// What is new. What lay there before is being closed, which takes as long as the work in the GPU's context:
+/// without bounce buffers the call waits for that; else, if it may, for a moment.
 ZeroCopyExecutor::State ZeroCopyExecutor::open() {
-  std::uint64_t refused = 0;
+  constexpr std::chrono::milliseconds kMoment{3};
+  std::uint64_t refused = 0, in_the_way = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
-    if ((news_ & bit) != 0 && !links_.buffers().open(rank, buffer)) refused |= bit;
+    if ((news_ & bit) == 0) return;
+    if (may_wait_) links_.buffers().wait_for_room(rank, buffer, kMoment);
+    const bool waits = links_.buffers().is_in_the_way(rank, buffer);
+    if (links_.buffers().open(rank, buffer)) return;
+    refused |= bit;
+    if (waits) in_the_way |= bit;
   });
-  if (refused != 0 && has_lane() && !may_wait_ && !before_close_) {
-    before_close_ = std::make_unique<ProgramMark>(gpus_.gpu().driver(), gpus_.gpu().owner());
+  if (in_the_way != 0 && has_lane() && !only_tries()) {
     phase_ = Phase::kCloses;
-    return State::kMoved;
+    return wait_for_program();
   }
   links_.own().refused = refused;
+  links_.own().in_the_way = in_the_way;
   links_.own().opened.publish(links_.step());
   phase_ = Phase::kOpens;
   return State::kMoved;
 }
 
-/// What one rank cannot open bounces for all: for good, unless that rank may still have open what lay there
+/// Nothing is in the way of what is new.
+bool ZeroCopyExecutor::has_room() {
+  bool room = true;
+  for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
+    if ((news_ & bit) != 0) room &= !links_.buffers().is_in_the_way(rank, buffer);
+  });
+  return room;
+}
+
+/// What one rank cannot open bounces for all: for good, unless that rank still has open what lay there
 /// before.
 ZeroCopyExecutor::State ZeroCopyExecutor::agree() {
-  std::uint64_t refused = 0;
-  for (int r = 0; r < ranks_; ++r) refused |= links_.board(r).refused;
+  std::uint64_t refused = 0, in_the_way = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    refused |= links_.board(r).refused;
+    in_the_way |= links_.board(r).in_the_way;
+  }
   if (refused == 0) return run();
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if ((refused & bit) == 0) return;
-    may_wait_ ? links_.buffers().refuse(rank, buffer) : links_.buffers().forget(rank, buffer);
+    (in_the_way & bit) != 0 ? links_.buffers().postpone(rank, buffer) : links_.buffers().refuse(rank, buffer);
   });
   bounced_ |= refused;
   has_met_ = false;
@@ -377,8 +392,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::advance() {
     case Phase::kMeets:
       return all_have(&ZeroCopyBoard::ready) ? meet() : State::kBlocked;
     case Phase::kCloses:
-      if (!before_close_->has_passed()) return wait_for_program();
-      gpus_.close_unused_buffers();
+      if (!has_room()) return wait_for_program();
       return open();
     case Phase::kOpens:
       return all_have(&ZeroCopyBoard::opened) ? agree() : State::kBlocked;

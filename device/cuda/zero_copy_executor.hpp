@@ -27,7 +27,7 @@ class ZeroCopyExecutor {
   /// A call that zero_copy_takes(), whose buffers are contiguous, or lists of blocks, and on the GPU of
   /// `links` or, if they bounce, anywhere that it reaches. It begins after a mark in the program's work;
   /// nullptr: after all that is there when the call begins. What is referred to must outlive this. may_wait:
-  /// for what the program has on the GPU, where memory that is gone is let go of.
+  /// a moment, where memory that is gone is let go of.
   ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_wait, const ProgramMark* after = nullptr);
   /// Of a persistent call, over links of its own, which have no bounce buffers: nothing may bounce. after
   /// nullptr: tries that, and performs nothing.
@@ -58,7 +58,7 @@ class ZeroCopyExecutor {
     kFollows,  ///< the program's work
     kLoads,    ///< what bounces
     kMeets,    ///< until all operands may be read, and all results written
-    kCloses,   ///< the program's work, and then what is in the way of new buffers
+    kCloses,   ///< until nothing is in the way of new buffers
     kOpens,    ///< until all have tried to open what is new
     kRuns,
     kEnds,    ///< until all kernels have ended
@@ -79,6 +79,7 @@ class ZeroCopyExecutor {
   void for_each_buffer(Body&& body);
   State meet();
   State open();
+  bool has_room();
   State agree();
   State run();
   State end();
@@ -107,12 +108,11 @@ class ZeroCopyExecutor {
   int rank_, ranks_;
   std::size_t elem_;
   Phase phase_ = Phase::kBegins;
-  bool works_ = false;        ///< the stream has work of this call
-  bool has_met_ = false;      ///< all offers are known
-  bool any_bounces_ = false;  ///< then: a buffer of any rank
-  bool is_exposed_ = false;   ///< other ranks may read and write this one's buffers
-  std::uint64_t news_ = 0;    ///< buffers that have to be opened, as in ZeroCopyBoard
-  std::unique_ptr<ProgramMark> before_close_;
+  bool works_ = false;         ///< the stream has work of this call
+  bool has_met_ = false;       ///< all offers are known
+  bool any_bounces_ = false;   ///< then: a buffer of any rank
+  bool is_exposed_ = false;    ///< other ranks may read and write this one's buffers
+  std::uint64_t news_ = 0;     ///< buffers that have to be opened, as in ZeroCopyBoard
   std::uint64_t bounced_ = 0;  ///< buffers that a rank could not open in this call, as in ZeroCopyBoard
   std::size_t longest_ = 0;
   RoundWindow window_;

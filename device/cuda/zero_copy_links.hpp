@@ -46,6 +46,7 @@ struct ZeroCopyBoard {
   alignas(kCacheLine) StepFlag ready;  ///< its operands may be read, and its results written
   StepFlag opened;                     ///< it has tried to open what is new
   std::uint64_t refused = 0;           ///< then: what it could not, a bit for each rank and side
+  std::uint64_t in_the_way = 0;        ///< of these, because of what lay there before
   alignas(kCacheLine) StepFlag done;   ///< it reads and writes no buffer of others any more
   alignas(kCacheLine) ZeroCopyOffer offer;
 };

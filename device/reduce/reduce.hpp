@@ -24,9 +24,18 @@ inline constexpr auto kTypeSizes = []<class... T>(std::tuple<T...>*) {
   return std::array{sizeof(T)...};
 }(static_cast<Types*>(nullptr));
 
+inline constexpr auto kTypeAlignments = []<class... T>(std::tuple<T...>*) {
+  return std::array{alignof(T)...};
+}(static_cast<Types*>(nullptr));
+
 /// Bytes from one element to the next: MPI's extent.
 constexpr std::size_t size_of(Type type) noexcept {
   return kTypeSizes[static_cast<std::size_t>(type)];
+}
+
+/// Kernels need it; the CPU does without.
+inline bool is_aligned(Type type, const void* elements) noexcept {
+  return reinterpret_cast<std::uintptr_t>(elements) % kTypeAlignments[static_cast<std::size_t>(type)] == 0;
 }
 
 /// The instruction set that the table's loops were compiled for, chosen when it is first asked for: "AVX3",

@@ -85,6 +85,8 @@ struct Allocation {
   std::map<Ordinal, int> access = {};     ///< of virtual memory, by device: flags
   unsigned flags = 0;                     ///< of host memory
   int opened = 0;                         ///< of a peer's memory: how many times
+  std::int64_t peer = 0;                  ///< the process
+  Address begin_there = 0;
   bool exported = false;                  ///< other processes may have it
   bool leaves = false;                    ///< a stream will free it
   std::atomic<int> users{0};              ///< copies on their way

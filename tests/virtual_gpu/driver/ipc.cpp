@@ -17,12 +17,21 @@ struct IpcHandle {
   std::int64_t process;
   std::int32_t file, device;
   std::uint64_t cookie;  ///< of that memory: file descriptors are used again
-  std::byte rest[64 - 24];
+  Address begin;
+  std::byte rest[64 - 32];
 };
 static_assert(sizeof(IpcHandle) == 64);
 
 bool fails(const char* where) {
   return variable("VIRTUAL_GPU_NO_IPC") == where;
+}
+
+/// Whether this context has memory of the process open that lay there before. Drivers refuse to open what
+/// lies there now (seen by others; NVIDIA does not document it).
+bool is_in_the_way(const Allocation& other, const Call& call, const IpcHandle& handle, std::size_t bytes) {
+  return other.kind == Kind::kPeer && other.context == call.context && other.peer == handle.process &&
+         other.file->shared().cookie != handle.cookie && other.begin_there < handle.begin + bytes &&
+         handle.begin < other.begin_there + other.bytes;
 }
 
 }  // namespace
@@ -34,7 +43,7 @@ EXPORT int cuIpcGetMemHandle(IpcHandle* out, Address address) {
     const AllocationPtr in = find_begin(call.driver, address, Kind::kDevice);
     if (out == nullptr || in == nullptr) return say(kInvalidValue, "no handle: not where memory begins");
     if (!std::exchange(in->exported, true)) call.driver.memory.touch();
-    *out = {::getpid(), in->file->file(), in->device, in->file->shared().cookie, {}};
+    *out = {::getpid(), in->file->file(), in->device, in->file->shared().cookie, in->begin, {}};
     return kSuccess;
   });
 }
@@ -60,10 +69,15 @@ EXPORT int cuIpcOpenMemHandle_v2(Address* out, IpcHandle handle, unsigned flags)
     const Ordinal device = d.gpus->ordinal_of(file->shared().gpu).value_or(call.context->device);
     if (device != call.context->device && !d.gpus->can_access(call.context->device, device))
       return kPeerAccessUnsupported;
+    for (const AllocationPtr& other : d.memory.all())
+      if (is_in_the_way(*other, call, handle, file->bytes()))
+        return say(kAlreadyMapped, "what lay there before is open still");
     AllocationPtr allocation;
     const Result result = add_allocation(d, file, Kind::kPeer, call.context, device, allocation);
     if (result != kSuccess) return result;
     allocation->opened = 1;
+    allocation->peer = handle.process;
+    allocation->begin_there = handle.begin;
     *out = allocation->begin;
     return kSuccess;
   });
