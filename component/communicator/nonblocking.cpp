@@ -87,7 +87,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
   if (kind == LOOM_ON_DEVICE)
     device_calls_.explain_start(*on_device);
   else
-    selector_.explain(algorithm, call, false);
+    selector_.explain(algorithm, call, CallForm::kNonblocking);
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;

@@ -149,7 +149,7 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
     fail_call();
   }
   if (!lane) return nullptr;
-  selector_.explain(algorithm, call);
+  selector_.explain(algorithm, call, CallForm::kPersistent);
   start_thread();
   return std::unique_ptr<Request>(
       new Request{*this, nullptr, {call, algorithm}, done, context, LOOM_SUCCESS, nullptr, std::move(lane)});

@@ -12,6 +12,19 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
+/// Before the collective's name.
+const char* name_of(CallForm form) {
+  switch (form) {
+    case CallForm::kNonblocking:
+      return "nonblocking ";
+    case CallForm::kPersistent:
+      return "persistent ";
+    case CallForm::kBlocking:
+      break;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::size_t CallSelector::bytes_of(const device::Call& call) const {
@@ -90,24 +103,25 @@ void CallSelector::explain_once(const Explained& kind, const device::Call& call,
     // Of some calls not all ranks know how long they are.
     const std::size_t bytes = whole_message_of(call);
     const std::string size = bytes > 0 ? loom::format(" of {} bytes", bytes) : "";
-    member_.process.runtime().log(
-        loom::format("{}: {}{} goes by {}", member_.name, name_of(call.collective), size, words(bytes))
-            .c_str());
+    member_.process.runtime().log(loom::format("{}: {}{}{} goes by {}", member_.name, name_of(kind.form),
+                                               name_of(call.collective), size, words(bytes))
+                                      .c_str());
   });
 }
 
-void CallSelector::explain(Algorithm algorithm, const device::Call& call, bool may_wait) {
-  explain_once({call.collective, algorithm}, call, [&](std::size_t) {
-    return loom::format(
-        "{}: {}", name_of(algorithm),
-        reason_of(conditions(), call.collective, bytes_of(call), may_wait, member_.group->tune));
+void CallSelector::explain(Algorithm algorithm, const device::Call& call, CallForm form) {
+  explain_once({call.collective, algorithm, form}, call, [&](std::size_t) {
+    return loom::format("{}: {}", name_of(algorithm),
+                        reason_of(conditions(), call.collective, bytes_of(call),
+                                  form != CallForm::kNonblocking, member_.group->tune));
   });
 }
 
 void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call,
                                    const std::optional<device::cuda::KernelWay>& way, bool probes,
-                                   bool may_wait) {
-  Explained kind{call.collective, algorithm};
+                                   CallForm form) {
+  const bool may_wait = form != CallForm::kNonblocking;
+  Explained kind{call.collective, algorithm, form};
   if (way) kind.by.emplace(way->algorithm, way->protocol);
   explain_once(kind, call, [&](std::size_t bytes) {
     const std::string links = way ? loom::format(" ({})", text_of(*way)) : "";
@@ -121,7 +135,11 @@ void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call
 }
 
 void CallSelector::explain_staged(const device::Call& call, const char* reason) {
-  explain_once({.collective = call.collective, .algorithm = Algorithm::kStaged, .lacks_links = true}, call,
+  explain_once({.collective = call.collective,
+                .algorithm = Algorithm::kStaged,
+                .form = CallForm::kNonblocking,
+                .lacks_links = true},
+               call,
                [&](std::size_t) { return loom::format("{}: {}", name_of(Algorithm::kStaged), reason); });
 }
 

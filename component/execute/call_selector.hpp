@@ -40,6 +40,9 @@ class TimedCall {
   double began_;
 };
 
+/// As MPI has it, for messages.
+enum class CallForm : std::uint8_t { kBlocking, kNonblocking, kPersistent };
+
 /// All of it answers alike on all ranks.
 class CallSelector {
  public:
@@ -68,12 +71,13 @@ class CallSelector {
   /// At coll_loom_verbose 1, when a window has another leader.
   void explain_leader(const device::Call& call, const Window& window, Algorithm usual,
                       Algorithm candidate) const;
-  /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective and algorithm.
-  void explain(Algorithm algorithm, const device::Call& call, bool may_wait = true);
+  /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective, form and
+  /// algorithm.
+  void explain(Algorithm algorithm, const device::Call& call, CallForm form = CallForm::kBlocking);
   /// The same where buffers are on GPUs; of kernels also once for each kind of links and protocol.
   /// probes: staging may be as fast.
   void explain_on_gpus(Algorithm algorithm, const device::Call& call,
-                       const std::optional<device::cuda::KernelWay>& way, bool probes, bool may_wait);
+                       const std::optional<device::cuda::KernelWay>& way, bool probes, CallForm form);
   /// Of a call that does not wait, which may go otherwise later.
   void explain_staged(const device::Call& call, const char* reason);
 
@@ -82,6 +86,7 @@ class CallSelector {
   struct Explained {
     device::Collective collective;
     Algorithm algorithm;
+    CallForm form = CallForm::kBlocking;
     std::optional<std::pair<device::steps::Algorithm, device::steps::Protocol>> by = {};
     bool lacks_links = false;
     friend bool operator==(const Explained&, const Explained&) = default;

@@ -111,14 +111,14 @@ bool DeviceCalls::prepare(Algorithm algorithm, const device::Call& call) {
 }
 
 /// The leader of a window, for probes are no news.
-void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probes, bool may_wait) {
+void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probes, CallForm form) {
   if (!member_.tells(2)) return;
   std::optional<device::cuda::KernelWay> way;
   if (is_by_kernel(leader))
     way = links_.gpus->kernels()
               .choose(call.collective, selector_.whole_message_of(call), linkage_of(leader))
               .way;
-  selector_.explain_on_gpus(leader, call, way, probes, may_wait);
+  selector_.explain_on_gpus(leader, call, way, probes, form);
 }
 
 /// Once, why a call is staged although some ranks have their buffers on GPUs.

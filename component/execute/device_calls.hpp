@@ -85,7 +85,9 @@ class DeviceCalls {
                                                      const device::cuda::Owner& owner);
   /// Calls that do not wait have found that staging is faster. The same on all ranks.
   bool staging_leads(const device::Call& call);
-  void explain_persistent(Algorithm algorithm, const device::Call& call) { explain(algorithm, call, false); }
+  void explain_persistent(Algorithm algorithm, const device::Call& call) {
+    explain(algorithm, call, false, CallForm::kPersistent);
+  }
   /// At a start of one in a queue: the call comes after what the program has enqueued by now. advance()
   /// throws what fails here.
   void mark_program(DeviceOperation& operation) const noexcept;
@@ -157,7 +159,7 @@ class DeviceCalls {
   Algorithm faster(const device::Call& call);
   double us_of(const device::Call& call, Algorithm algorithm);
   bool can_carry(Algorithm algorithm, const device::Call& call);
-  void explain(Algorithm leader, const device::Call& call, bool probes, bool may_wait = true);
+  void explain(Algorithm leader, const device::Call& call, bool probes, CallForm form = CallForm::kBlocking);
   void explain_mixed(const device::Call& call, std::uint64_t without);
   PackedCalls::Lease packed(const device::Call& call, bool may_wait) {
     return packed_calls_.lend(call, member_.rank, member_.bootstrap.size(), may_wait);

@@ -58,12 +58,15 @@ void DeviceCalls::explain_start(const DeviceOperation& operation) {
   const device::Call& call = operation.call;
   const Algorithm algorithm =
       algorithm_for(call, [&](Algorithm each) { return may_carry_by(each, call, operation.epoch); });
-  if (algorithm == Algorithm::kStaged) return selector_.explain(operation.on_host, call, false);
+  if (algorithm == Algorithm::kStaged)
+    return selector_.explain(operation.on_host, call, CallForm::kNonblocking);
   if (links_.gpu_state != LinkState::kReady || !kernel_for(algorithm, call).is_ready_for(operation.epoch))
-    return selector_.explain_staged(call, "until a call that may wait has made links and kernels");
+    return selector_.explain_staged(
+        call,
+        "until a call that may wait has made links and kernels, if all ranks have their buffers on GPUs");
   const Window* const window = window_of(call, algorithm);
   explain(window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm, call,
-          window != nullptr, false);
+          window != nullptr, CallForm::kNonblocking);
 }
 
 State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {

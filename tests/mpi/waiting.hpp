@@ -9,13 +9,12 @@
 
 namespace loom::mpi_test {
 
-/// In the legacy default stream; ends when the program says so.
+/// In the legacy default stream or another one; ends when the program says so.
 class Waiting {
  public:
-  Waiting() {
-    void* const default_stream = nullptr;
+  explicit Waiting(void* stream = nullptr) {
     const auto launch = Driver::get().function<int(void*, void (*)(void*), void*)>("cuLaunchHostFunc");
-    require(launch(default_stream, wait, &may_end_) == 0, "the program cannot wait in a stream");
+    require(launch(stream, wait, &may_end_) == 0, "the program cannot wait in a stream");
   }
   ~Waiting() {
     end();
