@@ -232,6 +232,16 @@ const Bytes& Transport::address_of(RailId rail) const {
   return rail == kAllRails ? address_ : rails_.at(static_cast<std::size_t>(rail))->address;
 }
 
+bool Transport::takes_gpu_memory(RailId rail) const {
+  const std::lock_guard lock(mutex_);
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return std::ranges::all_of(rails(rail), [&](const std::unique_ptr<Rail>& each) {
+    return ucp_context_query(each->context, &attributes) == UCS_OK &&
+           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+  });
+}
+
 /// Under the lock.
 std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) const {
   const std::span all(rails_);

@@ -144,6 +144,9 @@ class Transport {
   RailId rail_over(const std::string& device);
   /// Of this rail alone.
   const Bytes& address_of(RailId rail) const;
+  /// Whether UCX takes memory of GPUs there, by whatever way: not without its module for CUDA, nor where
+  /// UCX_TLS leaves that out.
+  bool takes_gpu_memory(RailId rail) const;
   /// The endpoint to the process with this address, made at the first call for it and the rail. Throws Error
   /// (kUnreachable), with `peer`'s name, where UCX finds no transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer, RailId rail = kAllRails);

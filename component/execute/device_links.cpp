@@ -327,7 +327,6 @@ DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::sh
   if (!attempt.by_ports) return ways;
   if (attempt.direct) ways.writes = device::cuda::NetworkWrites::of(gpu);
   std::map<std::string, ucx_transport::RailId> known;
-  std::size_t on_gpu = 0;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const connect::ChannelPorts::Port port = planned_port(ends[i]);
     const auto [rail, is_new] = known.try_emplace(port.name, ucx_transport::kAllRails);
@@ -337,14 +336,14 @@ DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::sh
         say("links between hosts", error.what());
       }
     ways.rails[i] = rail->second;
-    ends[i].on_gpu =
-        ways.writes && rail->second != ucx_transport::kAllRails && goes_direct(port, ends[i].sends);
-    on_gpu += ends[i].on_gpu;
+    ends[i].on_gpu = ways.writes && rail->second != ucx_transport::kAllRails &&
+                     goes_direct(port, ends[i].sends) && member_.network().takes_gpu_memory(rail->second);
+    ways.on_gpu += ends[i].on_gpu;
   }
   if (attempt.direct && member_.tells(1))
-    say("GPUDirect",
-        loom::format("{} of {} ends of links between hosts have their slots on the GPU.", on_gpu, ends.size())
-            .c_str());
+    say("GPUDirect", loom::format("{} of {} ends of links between hosts have their slots on the GPU.",
+                                  ways.on_gpu, ends.size())
+                         .c_str());
   return ways;
 }
 
@@ -398,7 +397,7 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
       works("reaching the others' memory", otherwise.here, join) && tried(deliver) && reach_hosts() &&
       tried(prepare) && tried(check)) {
     if (member_.tells(1))
-      say("links between GPUs", attempt.direct ? "self-test ok, GPUDirect included" : "self-test ok");
+      say("links between GPUs", ways.on_gpu > 0 ? "self-test ok, GPUDirect included" : "self-test ok");
     return true;
   }
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));

@@ -83,6 +83,7 @@ class DeviceLinks {
   struct Ways {
     std::vector<ucx_transport::RailId> rails;  ///< by end
     std::shared_ptr<const device::cuda::NetworkWrites> writes;
+    std::size_t on_gpu = 0;  ///< ends with their slots there
   };
   bool has_ports();
   bool may_go_direct(const std::shared_ptr<Gpu>& gpu);

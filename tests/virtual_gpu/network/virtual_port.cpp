@@ -1,6 +1,6 @@
 // virtual_port.cpp -- makes of UCX's ports such as reach memory of the virtual GPU by themselves (GPUDirect),
-// for programs that have this preloaded: UCX says so of all its memory domains, and takes memory of type CUDA
-// for active messages. It never gets to see a device's address, which no CPU may use.
+// for programs that have this preloaded: UCX says so of all its memory domains and contexts, and takes memory
+// of type CUDA for active messages. It never gets to see a device's address, which no CPU may use.
 //
 // Of a UCX that has its module for CUDA it only says so, and leaves such memory to the module: it copies
 // through the driver, and its own idea of what has come is right at once.
@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -70,6 +72,20 @@ struct Received {
   }
 };
 
+/// Open MPI's must not seem to take such memory.
+struct Contexts {
+  std::mutex mutex;
+  std::set<ucp_context_h> of_loom;
+};
+Contexts& contexts() {
+  static auto* const all = new Contexts;  // never destroyed: UCX is used until the end
+  return *all;
+}
+bool is_of_loom(ucp_context_h context) {
+  const std::lock_guard lock(contexts().mutex);
+  return contexts().of_loom.contains(context);
+}
+
 bool knows_cuda() {
   static const bool knows =
       ::dl_iterate_phdr(
@@ -93,6 +109,28 @@ EXPORT ucs_status_t uct_md_query(uct_md_h domain, uct_md_attr_t* attributes) {
   const ucs_status_t status = query(domain, attributes);
   if (status == UCS_OK && !is_of_ucx(__builtin_return_address(0)))
     attributes->cap.reg_mem_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+  return status;
+}
+
+/// What ucp_init() calls.
+EXPORT ucs_status_t ucp_init_version(unsigned major, unsigned minor, const ucp_params_t* params,
+                                     const ucp_config_t* config, ucp_context_h* out) {
+  static auto* const init = next<decltype(ucp_init_version)>("ucp_init_version");
+  const ucs_status_t status = init(major, minor, params, config, out);
+  if (status == UCS_OK && (params->field_mask & UCP_PARAM_FIELD_NAME) != 0 &&
+      std::strcmp(params->name, "loom") == 0) {
+    const std::lock_guard lock(contexts().mutex);
+    contexts().of_loom.insert(*out);
+  }
+  return status;
+}
+
+EXPORT ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t* attributes) {
+  static auto* const query = next<decltype(ucp_context_query)>("ucp_context_query");
+  const ucs_status_t status = query(context, attributes);
+  if (status == UCS_OK && !knows_cuda() && is_of_loom(context) &&
+      (attributes->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES) != 0)
+    attributes->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
   return status;
 }
 
