@@ -125,7 +125,7 @@ void expand(ChannelPlan& plan, const std::vector<std::vector<int>>& sharers) {
   }
 }
 
-/// ranks: all, ascending.
+/// Of ranks, ascending: all of the host, as everywhere below.
 std::size_t local_index(const std::vector<int>& ranks, int rank) {
   return static_cast<std::size_t>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
 }
@@ -159,7 +159,7 @@ std::vector<std::vector<std::int16_t>> ports_near(const topo::Paths& paths,
   return near;
 }
 
-/// Of what other GPUs would pass on nothing: the ends of channels are next to their ports.
+/// By the rules that search plans with.
 std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
                                                     const std::vector<std::vector<int>>& sharers,
                                                     const std::vector<int>& ranks) {
@@ -169,9 +169,8 @@ std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
     const topo::NodeId gpu = paths.system().gpu_of_rank(some.front());
     std::vector<GpuHost::Direct> by_port;
     for (const topo::NodeId net : paths.system().of_kind(topo::NodeKind::kNet)) {
-      const bool itself = paths.between(gpu, net).type != PathType::kPxn;
-      by_port.push_back({.reads = itself && paths.gpu_direct(gpu, net, Way::kRead),
-                         .writes = itself && paths.gpu_direct(gpu, net, Way::kWrite)});
+      by_port.push_back({.reads = paths.gpu_direct(gpu, net, Way::kRead),
+                         .writes = paths.gpu_direct(gpu, net, Way::kWrite)});
     }
     for (const int rank : some) direct[local_index(ranks, rank)] = by_port;
   }

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "device/cuda/gpu.hpp"
 #include "device/link/step_flag.hpp"
 #include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
@@ -112,6 +114,18 @@ std::size_t rails_of(const Bytes& address) {
   return worker_addresses(address).size();
 }
 
+/// Under the lock, around what UCX may do with memory of GPUs.
+class Transport::InContext {
+ public:
+  explicit InContext(const std::weak_ptr<device::cuda::Gpu>& gpu) : gpu_(gpu.lock()) {
+    if (gpu_ && gpu_->is_alive()) context_.emplace(gpu_->driver(), gpu_->owner());
+  }
+
+ private:
+  const std::shared_ptr<device::cuda::Gpu> gpu_;
+  std::optional<device::cuda::Driver::CurrentContext> context_;
+};
+
 /// One of UCX's workers, with the devices that it may use.
 struct Transport::Rail {
   Rail(Transport& transport, const std::string& net_devices, bool can_sleep);
@@ -202,6 +216,7 @@ Transport::Transport(const TransportOptions& options)
 
 Transport::~Transport() {
   const std::lock_guard lock(mutex_);
+  const InContext in_context(gpu_);
   for (auto& [address, endpoint] : endpoints_) close(*endpoint);
   rails_.clear();
 }
@@ -240,6 +255,11 @@ bool Transport::takes_gpu_memory(RailId rail) const {
     return ucp_context_query(each->context, &attributes) == UCS_OK &&
            (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
   });
+}
+
+void Transport::work_in_context_of(std::weak_ptr<device::cuda::Gpu> gpu) {
+  const std::lock_guard lock(mutex_);
+  gpu_ = std::move(gpu);
 }
 
 /// Under the lock.
@@ -363,6 +383,7 @@ void Transport::end_fetch(InboxId id, Word word, ucs_status_t status) noexcept {
 ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
                              std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
   const std::lock_guard lock(mutex_);
+  const InContext in_context(gpu_);
   if (to.status() != UCS_OK) return to.status();
   auto pending = std::make_unique<Pending>(MessageHeader{inbox, word}, outbox);
   ucp_request_param_t param{};
@@ -401,6 +422,7 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
   std::size_t armed = 0;
   {
     const std::lock_guard lock(mutex_);
+    const InContext in_context(gpu_);
     for (const auto& rail : rails_) {
       if (rail->event_fd < 0 || armed == kMostEvents) continue;
       const ucs_status_t status = ucp_worker_arm(rail->worker);
@@ -415,6 +437,7 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
 unsigned Transport::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return 0;
+  const InContext in_context(gpu_);
   unsigned events = 0;
   for (const auto& rail : rails_) events += ucp_worker_progress(rail->worker);
   return events;

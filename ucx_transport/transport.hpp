@@ -18,6 +18,10 @@
 #include <utility>
 #include <vector>
 
+namespace loom::device::cuda {
+class Gpu;
+}
+
 namespace loom::ucx_transport {
 
 using Bytes = std::vector<std::byte>;
@@ -147,6 +151,9 @@ class Transport {
   /// Whether UCX takes memory of GPUs there, by whatever way: not without its module for CUDA, nor where
   /// UCX_TLS leaves that out.
   bool takes_gpu_memory(RailId rail) const;
+  /// UCX works on memory of GPUs in whatever context of CUDA is current in the thread that calls it; threads
+  /// of loom and of MPI may have none. From now on it is this GPU's, as long as that is there.
+  void work_in_context_of(std::weak_ptr<device::cuda::Gpu> gpu);
   /// The endpoint to the process with this address, made at the first call for it and the rail. Throws Error
   /// (kUnreachable), with `peer`'s name, where UCX finds no transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer, RailId rail = kAllRails);
@@ -179,6 +186,7 @@ class Transport {
   void close(Endpoint& endpoint) noexcept;
 
   std::span<const std::unique_ptr<Rail>> rails(RailId rail) const;
+  class InContext;
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Rail>> rails_;
@@ -187,6 +195,7 @@ class Transport {
   std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;
   InboxId next_inbox_ = 1;
+  std::weak_ptr<device::cuda::Gpu> gpu_;  ///< guarded by mutex_
   const bool can_sleep_;
   const Rendezvous rendezvous_;
   std::atomic<std::uint64_t> bytes_sent_{0};

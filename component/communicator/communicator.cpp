@@ -43,6 +43,7 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
 Communicator::~Communicator() {
   twin_.reset();
   Process& process = member_.process;
+  if (!Process::may_wait_for_gpus) process.keep_gpus();
   const bool is_idle =
       requests_.empty() && std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.queue.empty(); });
   if (!requests_.empty()) engine_.forget(requests_);  // before anything goes that a request may use

@@ -1,12 +1,11 @@
 #include "component/communicator/requests.hpp"
 
-#include <pthread.h>
 #include <sched.h>
 
-#include <csignal>
 #include <cstring>
 #include <utility>
 
+#include "base/quiet_thread.hpp"
 #include "component/communicator/communicator.hpp"
 
 namespace loom {
@@ -214,13 +213,7 @@ void ProgressEngine::start_thread() {
   if (!process_.runtime().parameters.progress_thread) return;
   enter();
   try {
-    if (!thread_.joinable()) {
-      sigset_t all, before;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the program's threads
-      thread_ = std::thread([this] { work(); });
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
+    if (!thread_.joinable()) thread_ = quiet_thread([this] { work(); });
   } catch (...) {
     leave();
     throw;
@@ -247,10 +240,7 @@ void ProgressEngine::rest() noexcept {
 }
 
 void ProgressEngine::work() noexcept {
-  // The program computes on the core that the rank is bound to.
-  cpu_set_t anywhere;
-  std::memset(&anywhere, 0xff, sizeof(anywhere));
-  ::sched_setaffinity(0, sizeof(anywhere), &anywhere);
+  leave_cores_to_program();
   while (true) {
     {
       std::unique_lock lock(mutex_);

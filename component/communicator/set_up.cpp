@@ -1,9 +1,6 @@
 #include "component/communicator/set_up.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
-
+#include "base/quiet_thread.hpp"
 #include "component/communicator/communicator.hpp"
 
 namespace loom {
@@ -21,16 +18,7 @@ ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process
     return static_cast<ResumableSetUp*>(self)->exchange(
         {.in = in, .out = out, .bytes_per_rank = 0, .words = n, .op = op});
   };
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = quiet_thread([this] { run(); });
 }
 
 ResumableSetUp::~ResumableSetUp() {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -199,15 +198,16 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   }
   const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts(), gpu);
   if (all.empty()) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
+  bool direct_failed = false, ports_failed = false;  // between hosts
   for (std::size_t i = 0; i < all.size(); ++i) {
     bool reached_hosts = false;
     if (connect(gpu, *form, all[i], otherwise(all, i), reached_hosts)) {
-      if (i > 0 && all[i - 1].memory == all[i].memory) {
-        if (!all[i].direct) member_.process.give_up_gpu_direct();
-        if (!all[i].by_ports) member_.process.give_up_planned_ports();
-      }
+      if (direct_failed && !all[i].direct) member_.process.give_up_gpu_direct();
+      if (ports_failed && !all[i].by_ports) member_.process.give_up_planned_ports();
       return true;
     }
+    direct_failed |= reached_hosts && all[i].direct;
+    ports_failed |= reached_hosts && all[i].by_ports && !all[i].direct;
     member_.process.free_retired_links();  // those of the attempt
     // The same would fail with other ways to other hosts; but slots on GPUs take memory of their own.
     if (!reached_hosts && !all[i].direct)
@@ -289,57 +289,66 @@ bool DeviceLinks::has_ports() {
   return any;
 }
 
-/// Of an end of this rank's.
-bool DeviceLinks::goes_direct(const connect::ChannelPorts::Port& port, bool sends) const {
-  return (sends ? port.to_gpu.reads : port.to_gpu.writes) && member_.process.ports().reaches_gpus(port.name);
+/// kAllRails: the port is not for this process, or cannot be opened, which is told once.
+ucx_transport::RailId DeviceLinks::rail_of(const std::string& port) {
+  const auto [rail, is_new] = rails_.try_emplace(port, ucx_transport::kAllRails);
+  if (is_new && !port.empty() && member_.process.ports().may_use(port)) try {
+      rail->second = member_.network().rail_over(port);
+    } catch (const Error& error) {
+      say("links between hosts", error.what());
+    }
+  return rail->second;
 }
 
-/// Whether any rank has a port that reads or writes its GPU's memory, and that has not failed before.
+/// Whether the slots of this rank's end may be on the GPU, as far as the machine, the port and UCX go.
+bool DeviceLinks::goes_direct(const connect::ChannelPorts::Port& port, bool sends) {
+  if (!(sends ? port.to_gpu.reads : port.to_gpu.writes) || !member_.process.ports().reaches_gpus(port.name))
+    return false;
+  const ucx_transport::RailId rail = rail_of(port.name);
+  return rail != ucx_transport::kAllRails && member_.network().takes_gpu_memory(rail);
+}
+
+/// Whether any rank has a port that reads or writes its GPU's memory, and all may try that. A rank's peers
+/// send to its GPU as it has them do, so one that is not to is enough.
 bool DeviceLinks::may_go_direct(const std::shared_ptr<Gpu>& gpu) {
   bool planned = false, here = false;
+  const bool is_never = member_.process.runtime().parameters.rendezvous == LOOM_RENDEZVOUS_NEVER;
   const bool may_try = try_everywhere(kNoDirect, [&] {
-    if (!member_.process.may_try_gpu_direct()) return false;
     for (const connect::ChannelPorts& of : ports_)
       for (const connect::ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.grid})
         for (const bool sends : {false, true}) {
           planned |= port.to_gpu.reads || port.to_gpu.writes;
           here |= goes_direct(port, sends);
         }
-    here = here && member_.process.runtime().parameters.rendezvous != LOOM_RENDEZVOUS_NEVER &&
-           device::cuda::NetworkWrites::of(gpu) != nullptr;
-    return true;
+    here = here && device::cuda::NetworkWrites::of(gpu) != nullptr;
+    return member_.process.may_try_gpu_direct() && !is_never;
   });
   const bool any = may_try && !execution_.holds_everywhere(!here);
   if (member_.tells(1) && (any || planned))
     say("GPUDirect",
-        here       ? "The ports read and write the memory of this rank's GPU."
-        : !may_try ? "It has failed before: slots lie in page-locked host memory."
-        : any      ? "Ports of other ranks read and write the memory of their GPUs."
-                   : "It is planned and not used: UCX takes no memory of GPUs for these ports, the "
-                     "GPU does not show its kernels what they write, or coll_loom_rendezvous is never.");
+        any && here ? "The ports read and write the memory of this rank's GPU."
+        : any       ? "Ports of other ranks read and write the memory of their GPUs."
+        : !may_try  ? "It is planned and not used: coll_loom_rendezvous is never on a rank, or it has failed "
+                      "before."
+                    : "It is planned and not used: UCX takes no memory of GPUs for these ports (it needs its "
+                      "module for CUDA, which UCX_TLS may leave out), or the GPU does not show its kernels "
+                      "what they write.");
   return any;
 }
 
-/// What cannot be opened is left to UCX, and told once. Says of each end whether its slots are on the GPU.
+/// Says of each end whether its slots are on the GPU.
 DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::shared_ptr<Gpu>& gpu,
                                            std::vector<device::steps::FarEnd>& ends) {
   Ways ways{std::vector<ucx_transport::RailId>(ends.size(), ucx_transport::kAllRails), nullptr};
   if (!attempt.by_ports) return ways;
   if (attempt.direct) ways.writes = device::cuda::NetworkWrites::of(gpu);
-  std::map<std::string, ucx_transport::RailId> known;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const connect::ChannelPorts::Port port = planned_port(ends[i]);
-    const auto [rail, is_new] = known.try_emplace(port.name, ucx_transport::kAllRails);
-    if (is_new && !port.name.empty() && member_.process.ports().may_use(port.name)) try {
-        rail->second = member_.network().rail_over(port.name);
-      } catch (const Error& error) {
-        say("links between hosts", error.what());
-      }
-    ways.rails[i] = rail->second;
-    ends[i].on_gpu = ways.writes && rail->second != ucx_transport::kAllRails &&
-                     goes_direct(port, ends[i].sends) && member_.network().takes_gpu_memory(rail->second);
+    ways.rails[i] = rail_of(port.name);
+    ends[i].on_gpu = ways.writes && goes_direct(port, ends[i].sends);
     ways.on_gpu += ends[i].on_gpu;
   }
+  if (ways.on_gpu > 0) member_.network().work_in_context_of(gpu);
   if (attempt.direct && member_.tells(1))
     say("GPUDirect", loom::format("{} of {} ends of links between hosts have their slots on the GPU.",
                                   ways.on_gpu, ends.size())

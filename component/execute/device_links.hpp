@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,7 +95,8 @@ class DeviceLinks {
                const Otherwise& otherwise, bool& reached_hosts);
   bool join_hosts(const Ways& ways, const char* otherwise);
   connect::ChannelPorts::Port planned_port(const device::steps::FarEnd& end) const;
-  bool goes_direct(const connect::ChannelPorts::Port& port, bool sends) const;
+  ucx_transport::RailId rail_of(const std::string& port);
+  bool goes_direct(const connect::ChannelPorts::Port& port, bool sends);
   Ways choose_ways(const Attempt& attempt, const std::shared_ptr<Gpu>& gpu,
                    std::vector<device::steps::FarEnd>& ends);
   /// Whether body() is true on all ranks; if not, rank 0 tells which part of the links has failed where.
@@ -114,7 +116,8 @@ class DeviceLinks {
   Member& member_;
   Links& links_;
   Execution& execution_;
-  std::vector<connect::ChannelPorts> ports_;  ///< by channel, of this rank
+  std::vector<connect::ChannelPorts> ports_;            ///< by channel, of this rank
+  std::map<std::string, ucx_transport::RailId> rails_;  ///< by port, those that were asked for
 };
 
 }  // namespace loom

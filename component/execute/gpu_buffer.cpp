@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "component/setup/process.hpp"
 
 namespace loom {
 
 void GpuBuffer::clear() noexcept {
-  if (memory_ != nullptr) gpu_->release(memory_);
+  if (memory_ != nullptr)
+    Process::may_wait_for_gpus ? gpu_->release(memory_) : gpu_->release_later(memory_, {});
   memory_ = nullptr;
   bytes_ = 0;
 }

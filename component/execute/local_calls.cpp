@@ -18,6 +18,24 @@ bool LocalCalls::OnGpu::is_of(const Owner& other) const {
   return gpu ? gpu->is_of(other) && gpu->is_alive() : owner == other;
 }
 
+template <class Body>
+void LocalCalls::OnGpu::in_stream(Body&& body) {
+  std::unique_ptr<GpuStream> stream;
+  {
+    const std::lock_guard lock(mutex);
+    if (!idle.empty()) {
+      stream = std::move(idle.back());
+      idle.pop_back();
+    }
+  }
+  if (!stream) stream = std::make_unique<GpuStream>(*gpu);
+  stream->follow_program();
+  body(*stream);
+  stream->synchronize();
+  const std::lock_guard lock(mutex);
+  idle.push_back(std::move(stream));
+}
+
 /// nullptr: it has no kernels in this build, or no memory. Found out once.
 std::shared_ptr<LocalCalls::OnGpu> LocalCalls::on_gpu_of(const Owner& owner) {
   std::list<std::shared_ptr<OnGpu>> gone;  // outlives the lock
@@ -32,7 +50,7 @@ std::shared_ptr<LocalCalls::OnGpu> LocalCalls::on_gpu_of(const Owner& owner) {
   made->owner = owner;
   try {
     made->gpu = process_.gpu(owner);
-    made->stream = std::make_unique<GpuStream>(*made->gpu);
+    made->idle.push_back(std::make_unique<GpuStream>(*made->gpu));
   } catch (const std::exception&) {
     made->gpu.reset();
   }
@@ -50,10 +68,10 @@ bool LocalCalls::reduce(const std::byte* in, std::byte* inout, std::size_t count
   if (!owner || !other || !take_owner(owner, *other)) return false;
   const std::shared_ptr<OnGpu> on_gpu = on_gpu_of(*owner);
   if (!on_gpu || !on_gpu->is_ready(op, type)) return false;
-  on_gpu->stream->follow_program();
-  on_gpu->stream->combine(op, type,
-                          {.operands = 2, .results = 1, .count = count, .in = {in, inout}, .out = {inout}});
-  on_gpu->stream->synchronize();
+  on_gpu->in_stream([&](GpuStream& stream) {
+    stream.combine(op, type,
+                   {.operands = 2, .results = 1, .count = count, .in = {in, inout}, .out = {inout}});
+  });
   return true;
 }
 
@@ -81,9 +99,9 @@ bool LocalCalls::copy(const device::Call& call) {
   if (operand.bytes > result.bytes) return false;
   const std::shared_ptr<OnGpu> on_gpu = on_gpu_of(*owner);
   if (!on_gpu) return false;
-  on_gpu->stream->follow_program();
-  on_gpu->stream->copy(const_cast<std::byte*>(result.data), operand.data, operand.bytes);
-  on_gpu->stream->synchronize();
+  on_gpu->in_stream([&](GpuStream& stream) {
+    stream.copy(const_cast<std::byte*>(result.data), operand.data, operand.bytes);
+  });
   return true;
 }
 
@@ -92,7 +110,7 @@ bool LocalCalls::OnGpu::is_ready(device::Op op, device::Type type) {
   Kernel& kernel = kernels[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
   if (kernel == Kernel::kNotLoaded) {
     try {
-      stream->prepare_combine(op, type);
+      GpuStream(*gpu).prepare_combine(op, type);
       kernel = Kernel::kReady;
     } catch (const std::exception&) {
       kernel = Kernel::kRefused;

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "component/setup/process.hpp"
 #include "device/call.h"
@@ -37,10 +38,14 @@ class LocalCalls {
   struct OnGpu {
     bool is_of(const device::cuda::Owner& owner) const;
     bool is_ready(device::Op op, device::Type type);
+    /// body(stream) in a stream of this call's own, so that it waits for no other call. Throws Error.
+    template <class Body>
+    void in_stream(Body&& body);
 
     device::cuda::Owner owner = {};               ///< that it was made for
     std::shared_ptr<device::cuda::Gpu> gpu = {};  ///< nullptr: it has no kernels in this build, or no memory
-    std::unique_ptr<device::cuda::GpuStream> stream = {};
+    std::mutex mutex = {};
+    std::vector<std::unique_ptr<device::cuda::GpuStream>> idle = {};  ///< guarded by mutex
     std::mutex loading = {};
     std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels =
         {};  ///< guarded by loading

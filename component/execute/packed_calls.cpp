@@ -41,8 +41,10 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
   Lease lease(nullptr, Return{this});
   if (call.in_packer == nullptr && call.out_packer == nullptr) return lease;
   std::vector<std::unique_ptr<PackedCall>> idle;
+  auto made = std::make_unique<PackedCall>(process_, bytes_);
   {
     const std::lock_guard lock(mutex_);
+    idle_.reserve(idle_.size() + 1);
     idle.swap(idle_);
   }
   const auto fits = std::ranges::find_if(
@@ -50,12 +52,14 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
   if (fits != idle.end()) {
     lease.reset(fits->release());
     idle.erase(fits);
-  } else if (auto made = std::make_unique<PackedCall>(process_, bytes_);
-             made->prepare(call, rank, ranks, true)) {
+  } else if (made->prepare(call, rank, ranks, true)) {
     lease.reset(made.release());
+  } else if (made->holds() > 0) {
+    idle.push_back(std::move(made));  // there is room
   }
   const std::lock_guard lock(mutex_);
-  idle_.insert(idle_.end(), std::make_move_iterator(idle.begin()), std::make_move_iterator(idle.end()));
+  idle_.swap(idle);
+  for (std::unique_ptr<PackedCall>& each : idle) idle_.push_back(std::move(each));
   return lease;
 }
 

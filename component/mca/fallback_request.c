@@ -46,7 +46,7 @@ static int free_kept(ompi_request_t** request) {
     return error;
   }
   coll_loom_handles_let_go(&kept->handles);
-  OBJ_RELEASE(kept->communicator); /* the last reference, if the program has freed it already */
+  coll_loom_communicator_let_go(kept->communicator);
   free(kept);
   return error;
 }

@@ -20,4 +20,12 @@ struct coll_loom_handles coll_loom_handles_keep(ompi_communicator_t* communicato
                                                 const struct coll_loom_args* args);
 void coll_loom_handles_let_go(struct coll_loom_handles* handles);
 
+/* Where a request or a held call ends. It may be the last reference, if the program has freed the
+ * communicator already; then nothing waits for the work of a GPU. */
+static inline void coll_loom_communicator_let_go(ompi_communicator_t* communicator) {
+  const bool may_wait = loom_set_may_wait_for_gpus(false);
+  OBJ_RELEASE(communicator);
+  loom_set_may_wait_for_gpus(may_wait);
+}
+
 #endif

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "component/mca/handles.h"
 #include "component/mca/setup.h"
 
 /* Guards the queues and the list of modules that have calls in theirs. Recursive: what a call does as it
@@ -61,7 +62,7 @@ static int progress(void) {
       next = self->held.next_module;
       if (self->held.first != NULL) continue;
       forget(self);
-      OBJ_RELEASE(self->communicator); /* the last reference, if the program has freed it already */
+      coll_loom_communicator_let_go(self->communicator);
     }
     if (holding == NULL && registered) {
       opal_progress_unregister(progress);

@@ -19,9 +19,7 @@ void coll_loom_request_drop(struct coll_loom_request_base* self) {
   ompi_communicator_t* communicator = request->req_mpi_object.comm;
   if (communicator != NULL) OMPI_REQUEST_FINI(request);
   OBJ_RELEASE(self);
-  const bool may_wait = loom_set_may_wait_for_gpus(false);
-  if (communicator != NULL) OBJ_RELEASE(communicator); /* the last one, if the program has freed it already */
-  loom_set_may_wait_for_gpus(may_wait);
+  if (communicator != NULL) coll_loom_communicator_let_go(communicator);
 }
 
 static int request_free(ompi_request_t** request) {

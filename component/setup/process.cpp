@@ -33,6 +33,7 @@ void naming(const char* variable, Body&& body) {
 }  // namespace
 
 Process::~Process() {
+  free_retired_links();  // which may have links of the transport
   if (transport_ && progress_callback_ != nullptr && runtime_.unregister_progress != nullptr)
     runtime_.unregister_progress(progress_callback_);
 }
@@ -104,10 +105,12 @@ device::cuda::Staging* Process::look_for_devices() {
 }
 
 std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner) {
+  std::vector<std::shared_ptr<device::cuda::Gpu>> seen;  // outlive the lock: the last one waits for its GPU
   const std::lock_guard lock(mutex_);
   std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
   for (const auto& known : gpus_)
-    if (auto gpu = known.lock(); gpu && gpu->is_of(owner) && gpu->is_alive()) return gpu;
+    if (const auto& gpu = seen.emplace_back(known.lock()); gpu && gpu->is_of(owner) && gpu->is_alive())
+      return gpu;
   auto gpu =
       std::make_shared<device::cuda::Gpu>(staging_->driver(), owner, runtime_.parameters.staging_bytes);
   gpus_.push_back(gpu);
@@ -123,14 +126,38 @@ void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
   if (may_wait_for_gpus) free_retired_links();
 }
 
+void Process::keep_gpus() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    for (const auto& known : gpus_)
+      if (auto gpu = known.lock(); gpu && std::ranges::count(kept_gpus_, gpu) == 0)
+        kept_gpus_.push_back(std::move(gpu));
+  } catch (const std::bad_alloc&) {  // then this thread waits
+  }
+}
+
+void Process::release_unused_memory() noexcept {
+  std::vector<std::shared_ptr<device::cuda::Gpu>> gpus;
+  try {
+    const std::lock_guard lock(mutex_);
+    for (const auto& known : gpus_) gpus.push_back(known.lock());
+  } catch (const std::bad_alloc&) {  // next time
+  }
+  for (const auto& gpu : gpus)
+    if (gpu) gpu->release_unused();
+}
+
 void Process::free_retired_links() noexcept {
-  RetiredLinks leaving,
-      left;  // outlive the lock: to free memory of a GPU, CUDA waits for the program's kernels
+  // They outlive the lock: to free memory of a GPU, CUDA waits for the program's kernels.
+  std::vector<std::shared_ptr<device::cuda::Gpu>> gpus;
+  RetiredLinks leaving, left;
   {
     const std::lock_guard lock(mutex_);
     leaving.swap(used_gpu_links_);
+    gpus.swap(kept_gpus_);
   }
   for (const auto& links : leaving) links->leave();
+  release_unused_memory();
   const std::lock_guard lock(mutex_);
   retired_gpu_links_.splice(retired_gpu_links_.end(), leaving);
   for (auto links = retired_gpu_links_.begin(); links != retired_gpu_links_.end();) {

@@ -147,6 +147,9 @@ class Process {
   std::shared_ptr<device::cuda::Gpu> gpu(const device::cuda::Owner& owner);
   /// Of a communicator that ends: freed when all its ranks have left them, here or later.
   void retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept;
+  void release_unused_memory() noexcept;
+  /// The GPUs that there are stay until links are freed next: the last one to have a GPU waits for it.
+  void keep_gpus() noexcept;
   /// Of this thread: see loom_set_may_wait_for_gpus().
   static inline thread_local bool may_wait_for_gpus = true;
   /// Frees those retired links that all have left.
@@ -191,6 +194,7 @@ class Process {
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
   using RetiredLinks = std::list<std::unique_ptr<device::cuda::GpuLinks>>;
+  std::vector<std::shared_ptr<device::cuda::Gpu>> kept_gpus_;
   RetiredLinks retired_gpu_links_, used_gpu_links_;  ///< the latter have yet to leave
   std::unique_ptr<ucx_transport::Transport> transport_;
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};

@@ -179,12 +179,8 @@ void* Driver::find_or_throw(const char* name) const {
 Error Driver::error(const char* doing, Result result) const {
   const char* text = nullptr;
   if (functions_->error_string(result, &text) != kSuccess || text == nullptr) text = "unknown to it";
-  constexpr Result kInvalidValue = 1;
   return Error(result == kOutOfMemory ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
-               loom::format("CUDA's driver fails with error {} ({}) while {}.{}", result, text, doing,
-                            result != kInvalidValue ? ""
-                                                    : " A buffer of the call may be NULL, freed, or shorter "
-                                                      "than the call says."));
+               loom::format("CUDA's driver fails with error {} ({}) while {}.", result, text, doing));
 }
 
 /// Whole ranges, so that there are few; CUDA is asked about each once.

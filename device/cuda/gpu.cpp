@@ -146,7 +146,8 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, std::size_t most_bytes)
 }
 
 Gpu::~Gpu() {
-  opened_.reset();  // which closes by what is still here
+  release_unused();  // what is still in use then goes with the context
+  opened_.reset();   // which closes by what is still here
   if (is_alive()) {
     const Current current(*this);
     for (const auto& [image, module] : modules_)
@@ -234,6 +235,27 @@ void Gpu::give_back(std::byte* memory) noexcept {
 void Gpu::release(std::byte* memory) noexcept {
   give_back(memory);
   release_any(memory);
+}
+
+void Gpu::release_later(std::byte* memory, std::shared_ptr<void> use) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    in_use_.push_back({memory, std::move(use)});
+  } catch (const std::bad_alloc&) {  // then it stays until the context ends
+  }
+}
+
+void Gpu::release_unused() noexcept {
+  std::list<InUse> unused;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto each = in_use_.begin(); each != in_use_.end();) {
+      const auto next = std::next(each);
+      if (each->use.use_count() <= 1) unused.splice(unused.end(), in_use_, each);
+      each = next;
+    }
+  }
+  for (const InUse& each : unused) release(each.memory);
 }
 
 void Gpu::release_any(std::byte* memory) noexcept {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,10 @@ class Gpu {
   std::byte* allocate(std::size_t bytes, Memory kind = Memory::kPlain);
   /// Nothing may use it any more.
   void release(std::byte* memory) noexcept;
+  /// The same later: release_unused(), which may wait for the GPU, frees it once nobody else shares `use`.
+  /// For memory that a network may still read or write, and for callers that may not wait.
+  void release_later(std::byte* memory, std::shared_ptr<void> use) noexcept;
+  void release_unused() noexcept;
   /// Host memory that the GPU reaches at the same address.
   std::byte* allocate_on_host(std::size_t bytes);
   void release_on_host(std::byte* memory) noexcept;
@@ -143,7 +148,12 @@ class Gpu {
   /// By kind, operation and type; those that were loaded, with what they were loaded from.
   std::array<std::array<std::array<std::atomic<void*>, kTypeCount>, kKernelOps>, 2> kernels_{};
   std::mutex loading_;
-  std::map<const char*, Module> modules_;        // by image; guarded by loading_
+  std::map<const char*, Module> modules_;  // by image; guarded by loading_
+  struct InUse {
+    std::byte* memory;
+    std::shared_ptr<void> use;
+  };
+  std::list<InUse> in_use_;                      // guarded by mutex_
   std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
   std::unique_ptr<OpenedMemory> opened_;
 };

@@ -97,7 +97,7 @@ GpuLinks::~GpuLinks() {
   leave();
   // Else plain memory stays until the process ends. Virtual memory stays until nobody has it mapped anyway.
   if (memory_kind_ == Gpu::Memory::kPlain && !all_have_left()) static_cast<void>(memory_.release());
-  if (is_far_in_use()) static_cast<void>(far_.release());
+  if (far_) gpu_->release_later(far_.release(), std::move(far_use_));
 }
 
 GpuLinks::Handle GpuLinks::handle() noexcept {
@@ -113,7 +113,7 @@ bool GpuLinks::is_on_my_host(std::size_t rank) const {
 /// Memory of a peer, which may lie where its program had some that this process still has open.
 std::byte* GpuLinks::attach(const MemoryHandle& memory) const {
   constexpr std::chrono::seconds kPatience{1};
-  const OpenedMemory::Place place{0, memory, bytes_};
+  const OpenedMemory::Place place{0, memory, bytes_ + (1 + handles_.size()) * sizeof(Word)};
   gpu_->opened().supersede(place);
   gpu_->opened().wait_for_room(place, kPatience);
   return gpu_->attach(memory);
@@ -158,10 +158,6 @@ std::vector<std::shared_ptr<std::byte>> GpuLinks::far_slots() const {
     slots.push_back(end.on_gpu ? std::shared_ptr<std::byte>(far_use_, end.slots)
                                : std::shared_ptr<std::byte>(kernels_->far_memory(), end.slots));
   return slots;
-}
-
-bool GpuLinks::is_far_in_use() const noexcept {
-  return far_use_.use_count() > 1;
 }
 
 void GpuLinks::carry_by(std::unique_ptr<Carrier> carrier) noexcept {
@@ -294,7 +290,6 @@ void GpuLinks::leave() noexcept {
 }
 
 bool GpuLinks::all_have_left() const noexcept {
-  if (is_far_in_use()) return false;
   if (!told_) return true;
   if (attached_.empty() || attached_.size() != handles_.size()) return false;  // that is not known
   return !any_flags([](int, const Flags& flags) { return flags.left.value() == 0; });

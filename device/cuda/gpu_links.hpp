@@ -1,6 +1,6 @@
 // gpu_links.hpp -- memory of GPUs that the ranks of one communicator share, for either executor, from its
 // allocation to its release. The caller exchanges handles and results between the ranks. What leads to other
-// hosts lies in host memory, and is carried by whom the caller says.
+// hosts lies in host memory, its slots maybe on this GPU, and is carried by whom the caller says.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class GpuLinks {
     std::size_t bytes(int ranks) const {
       return zero_copy_bytes() + (has_kernels() ? kernel_bytes(ranks, of_kernels(ranks)) : 0);
     }
-    /// The same with the locked pages of its host, for links to other hosts.
+    /// The same with what links to other hosts take: locked pages of its host, and memory of this GPU.
     std::size_t bytes_with_far(int ranks) const {
       return zero_copy_bytes() + (has_kernels() ? kernel_bytes_with_far(ranks, of_kernels(ranks)) : 0);
     }
@@ -129,7 +129,6 @@ class GpuLinks {
 
   /// Detaches from the other ranks' memory.
   void leave() noexcept;
-  /// And the network from this rank's.
   bool all_have_left() const noexcept;
 
  private:
@@ -141,7 +140,6 @@ class GpuLinks {
   using Owned = std::unique_ptr<std::byte, Release>;
   static Flags& flags_in(const Segment& segment);
   void close_handles() noexcept;
-  bool is_far_in_use() const noexcept;
   std::byte* attach(const MemoryHandle& memory) const;
   static std::uint64_t word_of(const Handle& handle) { return handle.flags.token | 1; }
 

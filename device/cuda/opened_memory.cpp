@@ -1,8 +1,10 @@
 #include "device/cuda/opened_memory.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
-#include <system_error>
+
+#include "base/quiet_thread.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -32,11 +34,19 @@ OpenedMemory::~OpenedMemory() {
 std::byte* OpenedMemory::open(const Place& place) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::ranges::find_if(opened_, [&](const Opened& each) { return is(each.place, place); });
-    if (found != opened_.end()) {
+    const auto is_it = [&](const Opened& each) { return is(each.place, place); };
+    if (const auto found = std::ranges::find_if(opened_, is_it); found != opened_.end()) {
       ++found->users;
       return found->memory;
+    }
+    // Not the first one, which is being closed. What has been superseded is never asked for again.
+    if (!closing_.empty()) {
+      const auto kept = std::find_if(std::next(closing_.begin()), closing_.end(), is_it);
+      if (kept != closing_.end()) {
+        kept->users = 1;
+        opened_.splice(opened_.end(), closing_, kept);
+        return opened_.back().memory;
+      }
     }
   }
   List made;
@@ -63,11 +73,13 @@ void OpenedMemory::supersede(const Place& place) noexcept {
 }
 
 bool OpenedMemory::is_closing_at(const Place& place) const noexcept {
-  return std::ranges::any_of(closing_, [&](const Opened& each) { return overlap(each.place, place); });
+  return std::ranges::any_of(
+      closing_, [&](const Opened& each) { return overlap(each.place, place) && !is(each.place, place); });
 }
 
-bool OpenedMemory::is_in_the_way(const Place& place) const noexcept {
+bool OpenedMemory::is_in_the_way(const Place& place) noexcept {
   const std::lock_guard lock(mutex_);
+  start_closer();
   return is_closing_at(place);
 }
 
@@ -76,14 +88,23 @@ void OpenedMemory::wait_for_room(const Place& place, std::chrono::milliseconds m
   closed_.wait_for(lock, most, [&] { return !is_closing_at(place); });
 }
 
-/// Under the lock. Without a thread to be had it stays open until there is one.
+/// Under the lock.
 void OpenedMemory::close(List::iterator opened) noexcept {
   closing_.splice(closing_.end(), opened_, opened);
-  try {
-    if (!closer_.joinable()) closer_ = std::thread([this] { close_all(); });
-  } catch (const std::system_error&) {
-  }
+  start_closer();
   wanted_.notify_one();
+}
+
+/// Under the lock. Without a thread to be had all stays open until there is one.
+void OpenedMemory::start_closer() noexcept {
+  try {
+    if (!closing_.empty() && !closer_.joinable())
+      closer_ = quiet_thread([this] {
+        leave_cores_to_program();
+        close_all();
+      });
+  } catch (const std::exception&) {
+  }
 }
 
 /// Until this ends.

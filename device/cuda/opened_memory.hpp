@@ -41,8 +41,8 @@ class OpenedMemory {
   /// Whatever else is open at these addresses is gone, for its owner has allocated them anew: it is closed,
   /// whoever has it.
   void supersede(const Place& place) noexcept;
-  /// Whether something there has yet to be closed.
-  bool is_in_the_way(const Place& place) const noexcept;
+  /// Whether something else there has yet to be closed.
+  bool is_in_the_way(const Place& place) noexcept;
   /// Until nothing is any more, or for so long.
   void wait_for_room(const Place& place, std::chrono::milliseconds most) const noexcept;
 
@@ -55,6 +55,7 @@ class OpenedMemory {
   using List = std::list<Opened>;
 
   void close(List::iterator opened) noexcept;
+  void start_closer() noexcept;
   void close_all() noexcept;
   bool is_closing_at(const Place& place) const noexcept;
 

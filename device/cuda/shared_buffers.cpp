@@ -86,7 +86,8 @@ bool SharedBuffers::is_in_the_way(int rank, const SharedBuffer& buffer) const {
 
 void SharedBuffers::wait_for_room(int rank, const SharedBuffer& buffer,
                                   std::chrono::milliseconds most) const {
-  if (rank != self_) gpu_.opened().wait_for_room(find(rank, buffer.id)->place(), most);
+  if (const auto known = find(rank, buffer.id); rank != self_ && known->mapped == nullptr)
+    gpu_.opened().wait_for_room(known->place(), most);
 }
 
 void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {
@@ -96,9 +97,7 @@ void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {
 }
 
 void SharedBuffers::postpone(int rank, const SharedBuffer& buffer) {
-  Known& known = this->known(rank, buffer);
-  drop(known);
-  known.postponed = true;
+  known(rank, buffer).postponed = true;
 }
 
 std::byte* SharedBuffers::at(int rank, const SharedBuffer& buffer) const {

@@ -44,7 +44,7 @@ class SharedBuffers {
   void wait_for_room(int rank, const SharedBuffer& buffer, std::chrono::milliseconds most) const;
   /// A rank could not open it: nobody uses it.
   void refuse(int rank, const SharedBuffer& buffer);
-  /// The same, but it is new again in the next call.
+  /// Nobody does in this call; in the next one it is new again, also to ranks that have it open.
   void postpone(int rank, const SharedBuffer& buffer);
   /// Where this process reaches a buffer that all have opened.
   std::byte* at(int rank, const SharedBuffer& buffer) const;

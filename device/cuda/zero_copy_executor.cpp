@@ -281,11 +281,15 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
 /// What is new. What lay there before is being closed, which takes as long as the work in the GPU's context:
 /// without bounce buffers the call waits for that; else, if it may, for a moment.
 ZeroCopyExecutor::State ZeroCopyExecutor::open() {
-  constexpr std::chrono::milliseconds kMoment{3};
+  using std::chrono::milliseconds;
+  constexpr milliseconds kMoment{3}, kOfMakers{1000};
+  const auto until = std::chrono::steady_clock::now() + (only_tries() ? kOfMakers : kMoment);
   std::uint64_t refused = 0, in_the_way = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if ((news_ & bit) == 0) return;
-    if (may_wait_) links_.buffers().wait_for_room(rank, buffer, kMoment);
+    const auto left = until - std::chrono::steady_clock::now();
+    if (may_wait_ && bounced_ == 0 && left.count() > 0)
+      links_.buffers().wait_for_room(rank, buffer, std::chrono::ceil<milliseconds>(left));
     const bool waits = links_.buffers().is_in_the_way(rank, buffer);
     if (links_.buffers().open(rank, buffer)) return;
     refused |= bit;
@@ -322,6 +326,11 @@ ZeroCopyExecutor::State ZeroCopyExecutor::agree() {
   if (refused == 0) return run();
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if ((refused & bit) == 0) return;
+    // Both sides of a call may lie in it.
+    const ZeroCopyOffer& offer = links_.board(rank).offer;
+    for (int side = 0; side < kSides; ++side)
+      if (offer.sides[static_cast<std::size_t>(side)].shared.id == buffer.id)
+        bounced_ |= std::uint64_t{1} << (rank * kSides + side);
     (in_the_way & bit) != 0 ? links_.buffers().postpone(rank, buffer) : links_.buffers().refuse(rank, buffer);
   });
   bounced_ |= refused;
@@ -448,6 +457,8 @@ const char* ZeroCopyExecutor::standing() const noexcept {
     if (const auto by = held_up_by())
       return by->has_begun ? "whose program has work on its GPU ahead of this call, which has not ended"
                            : "which has not begun this call";
+  if (phase_ == Phase::kOpens || phase_ == Phase::kCloses)
+    return "which waits for its GPU, to close memory that another rank has freed and allocated anew";
   return "whose part of the call has not ended on its GPU";
 }
 

@@ -1,6 +1,5 @@
 #include "device/link/passed_file.hpp"
 
-#include <signal.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -19,6 +18,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/quiet_thread.hpp"
 
 // Of Linux 5.3 and 5.6; headers and libraries may be older than the kernel.
 #ifndef SYS_pidfd_open
@@ -138,16 +138,11 @@ class FileGiver::Server {
         ::getsockname(socket_.fd(), name.as_any(), &(name.bytes = sizeof(name.address))) == 0 &&
         std::sscanf(name.address.sun_path + 1, "%5x", &number) == 1;
     if (!there) return;
-    // Signals are the program's.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread_ = std::thread([this] { serve(); });
+      thread_ = quiet_thread([this] { serve(); });
       file.socket = number;
     } catch (const std::system_error&) {
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~Server() {
     ::shutdown(socket_.fd(), SHUT_RDWR);  // accept() fails then

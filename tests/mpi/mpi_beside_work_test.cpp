@@ -165,11 +165,14 @@ void freed(MPI_Comm) {
   Ints in(kCount, mine, MemoryKind::kDevice), out(kCount, nothing, MemoryKind::kDevice);
   for (int i = 0; i < 2; ++i) MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
   out.fill(nothing);
+  // Memory to pack goes with the communicator, too.
+  const MPI_Datatype type = every_second(kCount / 2);
+  for (int i = 0; i < 2; ++i) MPI_Bcast(out.at(), 1, type, 0, comm);
   MPI_Request request;
   MPI_Iallreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, &request);
   MPI_Comm_free(&comm);
   {
-    const Work work;
+    const Work work(stream_apart());
     MPI_Wait(&request, MPI_STATUS_IGNORE);
   }
   out.is(sum, "an allreduce of a freed communicator is wrong");
