@@ -83,9 +83,12 @@ bool OpenedMemory::is_in_the_way(const Place& place) noexcept {
   return is_closing_at(place);
 }
 
-void OpenedMemory::wait_for_room(const Place& place, std::chrono::milliseconds most) const noexcept {
+void OpenedMemory::wait_for_room(const Place& place, std::chrono::milliseconds moment) const noexcept {
   std::unique_lock lock(mutex_);
-  closed_.wait_for(lock, most, [&] { return !is_closing_at(place); });
+  while (is_closing_at(place)) {
+    const std::uint64_t before = closings_;
+    if (!closed_.wait_for(lock, moment, [&] { return closings_ != before; })) return;
+  }
 }
 
 /// Under the lock.
@@ -118,6 +121,7 @@ void OpenedMemory::close_all() noexcept {
     gpu_.detach(next.place.handle, next.memory);
     lock.lock();
     closing_.pop_front();
+    ++closings_;
     closed_.notify_all();
   }
 }

@@ -43,8 +43,8 @@ class OpenedMemory {
   void supersede(const Place& place) noexcept;
   /// Whether something else there has yet to be closed.
   bool is_in_the_way(const Place& place) noexcept;
-  /// Until nothing is any more, or for so long.
-  void wait_for_room(const Place& place, std::chrono::milliseconds most) const noexcept;
+  /// Until nothing is any more, or nothing has been closed for so long.
+  void wait_for_room(const Place& place, std::chrono::milliseconds moment) const noexcept;
 
  private:
   struct Opened {
@@ -64,8 +64,9 @@ class OpenedMemory {
   mutable std::condition_variable closed_;
   std::condition_variable wanted_;
   // Guarded by mutex_:
-  List opened_, closing_;  ///< the first one of these is being closed
-  std::thread closer_;     ///< from the first one on
+  List opened_, closing_;       ///< the first one of these is being closed
+  std::thread closer_;          ///< from the first one on
+  std::uint64_t closings_ = 0;  ///< that have ended
   bool ends_ = false;
 };
 

@@ -84,10 +84,10 @@ bool SharedBuffers::is_in_the_way(int rank, const SharedBuffer& buffer) const {
   return rank != self_ && gpu_.opened().is_in_the_way(find(rank, buffer.id)->place());
 }
 
-void SharedBuffers::wait_for_room(int rank, const SharedBuffer& buffer,
-                                  std::chrono::milliseconds most) const {
-  if (const auto known = find(rank, buffer.id); rank != self_ && known->mapped == nullptr)
-    gpu_.opened().wait_for_room(known->place(), most);
+void SharedBuffers::wait_for_room(int rank, const SharedBuffer& buffer, std::chrono::milliseconds moment) {
+  Known& known = this->known(rank, buffer);
+  if (rank == self_ || known.mapped != nullptr || std::exchange(known.waited_for, true)) return;
+  gpu_.opened().wait_for_room(known.place(), moment);
 }
 
 void SharedBuffers::refuse(int rank, const SharedBuffer& buffer) {

@@ -41,7 +41,8 @@ class SharedBuffers {
   bool open(int rank, const SharedBuffer& buffer);
   /// Where it could not be opened: because of what lay there before, which is being closed.
   bool is_in_the_way(int rank, const SharedBuffer& buffer) const;
-  void wait_for_room(int rank, const SharedBuffer& buffer, std::chrono::milliseconds most) const;
+  /// See OpenedMemory. Once for each buffer: who has waited in vain does not do so in each call.
+  void wait_for_room(int rank, const SharedBuffer& buffer, std::chrono::milliseconds moment);
   /// A rank could not open it: nobody uses it.
   void refuse(int rank, const SharedBuffer& buffer);
   /// Nobody does in this call; in the next one it is new again, also to ranks that have it open.
@@ -55,6 +56,7 @@ class SharedBuffers {
     MemoryHandle handle = {};
     std::byte* mapped = nullptr;
     bool refused = false, postponed = false;
+    bool waited_for = false;  ///< on this rank
 
     OpenedMemory::Place place() const { return {id, handle, bytes}; }
   };

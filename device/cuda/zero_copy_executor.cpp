@@ -281,15 +281,14 @@ ZeroCopyExecutor::State ZeroCopyExecutor::meet() {
 /// What is new. What lay there before is being closed, which takes as long as the work in the GPU's context:
 /// without bounce buffers the call waits for that; else, if it may, for a moment.
 ZeroCopyExecutor::State ZeroCopyExecutor::open() {
-  using std::chrono::milliseconds;
-  constexpr milliseconds kMoment{3}, kOfMakers{1000};
-  const auto until = std::chrono::steady_clock::now() + (only_tries() ? kOfMakers : kMoment);
+  // Until nothing has been closed for so long. Where the program has no work it takes microseconds, or as
+  // long as CPUs are taken by others.
+  constexpr std::chrono::milliseconds kMoment{20}, kOfMakers{1000};
   std::uint64_t refused = 0, in_the_way = 0;
   for_each_buffer([&](int rank, const SharedBuffer& buffer, std::uint64_t bit) {
     if ((news_ & bit) == 0) return;
-    const auto left = until - std::chrono::steady_clock::now();
-    if (may_wait_ && bounced_ == 0 && left.count() > 0)
-      links_.buffers().wait_for_room(rank, buffer, std::chrono::ceil<milliseconds>(left));
+    if (may_wait_ && in_the_way == 0)
+      links_.buffers().wait_for_room(rank, buffer, only_tries() ? kOfMakers : kMoment);
     const bool waits = links_.buffers().is_in_the_way(rank, buffer);
     if (links_.buffers().open(rank, buffer)) return;
     refused |= bit;
