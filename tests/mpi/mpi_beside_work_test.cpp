@@ -158,24 +158,50 @@ void gaps(MPI_Comm comm) {
   for (MPI_Datatype* const type : {&few, &many}) MPI_Type_free(type);
 }
 
-/// The last call of a communicator ends it, and CUDA frees no memory of its links beside work.
-void freed(MPI_Comm) {
+void add(void* in, void* inout, int* count, MPI_Datatype*) {
+  for (int i = 0; i < *count; ++i) static_cast<int*>(inout)[i] += static_cast<int*>(in)[i];
+}
+
+/// The last call of a communicator ends it, and CUDA frees no memory beside work: of its links, of packed
+/// buffers, of results that a call in place puts elsewhere. on_host: that call is Open MPI's.
+void end_with_call(bool on_host) {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Datatype type = every_second(kCount / 2);
+  MPI_Op op;
+  MPI_Op_create(add, 1, &op);
+  std::vector<int> parts(static_cast<std::size_t>(ranks), 100);
+  parts[0] = 200;
   Ints in(kCount, mine, MemoryKind::kDevice), out(kCount, nothing, MemoryKind::kDevice);
-  for (int i = 0; i < 2; ++i) MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+  for (int i = 0; i < 2; ++i) {
+    MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+    MPI_Bcast(out.at(), 1, type, 0, comm);
+    MPI_Reduce_scatter(MPI_IN_PLACE, out.at(), parts.data(), MPI_INT, MPI_SUM, comm);
+  }
   out.fill(nothing);
-  // Memory to pack goes with the communicator, too.
-  const MPI_Datatype type = every_second(kCount / 2);
-  for (int i = 0; i < 2; ++i) MPI_Bcast(out.at(), 1, type, 0, comm);
+  int one = 1, all = 0;
   MPI_Request request;
-  MPI_Iallreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, &request);
+  if (on_host)
+    MPI_Iallreduce(&one, &all, 1, MPI_INT, op, comm, &request);
+  else
+    MPI_Iallreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, &request);
   MPI_Comm_free(&comm);
   {
     const Work work(stream_apart());
     MPI_Wait(&request, MPI_STATUS_IGNORE);
   }
-  out.is(sum, "an allreduce of a freed communicator is wrong");
+  if (on_host)
+    require(all == ranks, "a call that falls back is wrong on a freed communicator");
+  else
+    out.is(sum, "an allreduce of a freed communicator is wrong");
+  MPI_Op_free(&op);
+  MPI_Type_free(&type);
+}
+void freed(MPI_Comm) {
+  end_with_call(false);
+}
+void freed_by_fallback(MPI_Comm) {
+  end_with_call(true);
 }
 
 /// The root's result is copied in two blocks, of which the first takes a second. Meanwhile another call
@@ -221,8 +247,13 @@ void late_copy(MPI_Comm comm) {
     if (*each != MPI_REQUEST_NULL) MPI_Request_free(each);
 }
 
-constexpr Case cases[] = {{"mixed", mixed},         {"nobytes", nobytes}, {"locked_pages", locked_pages},
-                          {"other_gpu", other_gpu}, {"gaps", gaps},       {"freed", freed},
+constexpr Case cases[] = {{"mixed", mixed},
+                          {"nobytes", nobytes},
+                          {"locked_pages", locked_pages},
+                          {"other_gpu", other_gpu},
+                          {"gaps", gaps},
+                          {"freed", freed},
+                          {"freed_by_fallback", freed_by_fallback},
                           {"late_copy", late_copy}};
 
 }  // namespace
