@@ -75,6 +75,10 @@ class DeviceLinks {
     bool by_ports = false;  ///< between hosts through those that channels were planned for
     bool direct = false;    ///< which read and write GPUs' memory, where they can
   };
+  // What is tried next where such an attempt fails.
+  static constexpr const char* kNoDirect =
+      "links between hosts have their slots in page-locked host memory next";
+  static constexpr const char* kNoPorts = "UCX chooses the ports of links between hosts next";
   /// What is tried next where an attempt fails: before it comes to other hosts, and there.
   struct Otherwise {
     const char* here = nullptr;

@@ -59,7 +59,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "equal share, and the first of a host sends to the first of another and so on: so name equally "
          "fast devices, in the same order on all hosts. Empty: UCX chooses among those in UCX_NET_DEVICES; "
          "if that is empty too, loom takes the InfiniBand ports nearest to the rank; if there are none, "
-         "UCX chooses. Channels of GPUs go through the port beside each GPU, of those that are named, or else "
+         "UCX chooses. Channels of GPUs go through the port beside each GPU, of those that are named, or "
+         "else "
          "of all InfiniBand ports. coll_loom_verbose 1 tells which are used"},
     {.name = "progress_thread",
      .type = COLL_LOOM_BOOL,
@@ -141,7 +142,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .words = rendezvous,
      .help = "Whether the receiver's network card fetches what crosses between hosts straight into its slot, "
              "which saves a copy. auto: above 16 KiB, from the size in UCX_RNDV_THRESH on, unless the "
-             "network is TCP or UD. never: no. always: above 16 KiB"},
+             "network is TCP or UD. never: no, and none into memory of GPUs. always: above 16 KiB"},
     {.name = "memory_limit",
      .type = COLL_LOOM_SIZE,
      .level = 5,
