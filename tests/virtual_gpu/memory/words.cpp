@@ -69,6 +69,25 @@ void store_words(std::byte* host, const std::byte* from, std::size_t bytes) {
     }
   });
 }
+void load_row(std::span<const Access> lanes, const std::byte* host, std::size_t bytes) {
+  by_word(bytes, [&]<class Word>() {
+    for (const Access& lane : lanes)
+      for (std::size_t i = 0; i < bytes; i += sizeof(Word), host += sizeof(Word)) {
+        const Word word = word_at<Word>(host).load(std::memory_order_acquire);
+        std::memcpy(lane.data + i, &word, sizeof(Word));
+      }
+  });
+}
+void store_row(std::byte* host, std::span<const Access> lanes, std::size_t bytes) {
+  by_word(bytes, [&]<class Word>() {
+    for (const Access& lane : lanes)
+      for (std::size_t i = 0; i < bytes; i += sizeof(Word), host += sizeof(Word)) {
+        Word word;
+        std::memcpy(&word, lane.data + i, sizeof(Word));
+        word_at<Word>(host).store(word, std::memory_order_release);
+      }
+  });
+}
 std::uint64_t update_word(std::byte* host, std::size_t bytes, View::Change change, std::uint64_t a,
                           std::uint64_t b) {
   return by_word(bytes, [&]<class Word>() -> std::uint64_t {
@@ -94,7 +113,7 @@ void Regions::forget_all() {
   found_.clear();
 }
 
-Regions::Found& Regions::find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
+Regions::Found& Regions::search(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
   if (address % bytes != 0)
     throw Error(Error::Kind::kMisaligned, thread, loom::format("{:#x} is no multiple of {}", address, bytes));
   if (const std::uint64_t now = space_.generation(); now != generation_) {
@@ -150,8 +169,8 @@ std::vector<std::uint64_t> whole_lines(Regions& regions, const Form& form, std::
   }
   for (const Line& line : lines) {
     if ((line.covered[0] & line.covered[1]) != ~std::uint64_t{0}) continue;
-    const Path path = regions.find(lanes.front().thread, line.begin, kLineBytes, stores).path;
-    if (path == Path::kSameGpu || path == Path::kNvlink) result.push_back(line.begin);
+    const Region& region = regions.find(lanes.front().thread, line.begin, kLineBytes, stores);
+    if (keeps_lines_whole(region.path)) result.push_back(line.begin);
   }
   return result;
 }

@@ -14,6 +14,9 @@ inline constexpr std::size_t kLineBytes = 128;
 /// In words of 8 bytes or less, each whole. Host and size as device code has them: aligned.
 void load_words(std::byte* to, const std::byte* host, std::size_t bytes);
 void store_words(std::byte* host, const std::byte* from, std::size_t bytes);
+/// The same for lanes whose bytes lie side by side; `host`: where those of the first are.
+void load_row(std::span<const Access> lanes, const std::byte* host, std::size_t bytes);
+void store_row(std::byte* host, std::span<const Access> lanes, std::size_t bytes);
 std::uint64_t update_word(std::byte* host, std::size_t bytes, View::Change change, std::uint64_t a,
                           std::uint64_t b);
 
@@ -31,10 +34,20 @@ class Regions {
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  /// Throws Error if the access is wrong. Valid until the next call.
-  Found& find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores);
+  /// Throws Error if the access is wrong. Valid until the next call. `bytes`: a power of two.
+  Found& find(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores) {
+    if (!found_.empty() && space_.generation() == generation_) {
+      Found& latest = found_.front();
+      const std::uint64_t offset = address - latest.begin;
+      if (offset < latest.bytes && latest.bytes - offset >= bytes && (address & (bytes - 1)) == 0 &&
+          (latest.writable || !stores))
+        return latest;
+    }
+    return search(thread, address, bytes, stores);
+  }
 
  private:
+  Found& search(unsigned thread, std::uint64_t address, std::size_t bytes, bool stores);
   void forget_all();
 
   const Space& space_;
@@ -47,6 +60,9 @@ void expect_written(const Region& region, unsigned thread, std::uint64_t address
 
 inline std::byte* host_of(const Region& region, std::uint64_t address) {
   return region.host + (address - region.begin);
+}
+inline bool keeps_lines_whole(Path path) {
+  return path == Path::kSameGpu || path == Path::kNvlink;
 }
 /// The lines, by address, that the lanes cover whole on a path that keeps them so.
 std::vector<std::uint64_t> whole_lines(Regions& regions, const Form& form, std::span<const Access> lanes,

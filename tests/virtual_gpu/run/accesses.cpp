@@ -45,13 +45,12 @@ bool all_written(const std::uint8_t* flags) {
 }
 
 /// An element as a register has it.
+template <std::size_t kBytes>
 Slot extended(const Op& op, const std::byte* elem) {
   Slot value = 0;
-  by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
-    if constexpr (kBytes <= sizeof(Slot)) std::memcpy(&value, elem, kBytes);
-  });
-  const unsigned unused = 64 - op.elem_bytes * 8U;
-  if (op.is_signed) value = static_cast<Slot>(static_cast<std::int64_t>(value << unused) >> unused);
+  std::memcpy(&value, elem, kBytes);
+  constexpr unsigned kUnused = 64 - kBytes * 8U;
+  if (op.is_signed) value = static_cast<Slot>(static_cast<std::int64_t>(value << kUnused) >> kUnused);
   return value & op.width;
 }
 
@@ -130,7 +129,11 @@ void Block::load(Warp& warp, const Set& set, const Op& op, Mask mask) {
   for (std::size_t i = 0; i < op.elems; ++i) {
     if (op.to[i] == kNoSlot) continue;
     Slot* const to = registers.out(op, i);
-    for_lanes(mask, [&](unsigned lane) { to[lane] = extended(op, data[lane].data() + i * op.elem_bytes); });
+    by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
+      if constexpr (kBytes <= sizeof(Slot))
+        for_lanes(mask,
+                  [&](unsigned lane) { to[lane] = extended<kBytes>(op, data[lane].data() + i * kBytes); });
+    });
   }
 }
 
