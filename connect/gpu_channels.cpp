@@ -135,8 +135,9 @@ std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank) {
     const Ring ring = ring_of(channels.job, static_cast<int>(c), rank);
     ports[c].ring_in = port_of(ring.port_in);
     ports[c].ring_out = port_of(ring.port_out);
-    if (!near.empty()) ports[c].grid = port_of(near[c % near.size()]);
   }
+  for (std::size_t c = 0; c < ports.size() && !near.empty(); ++c)
+    ports[c].nearest = port_of(near[c % near.size()]);
   for (std::size_t c = 0; c < channels.trees.size(); ++c)
     ports[c].tree = port_of(tree_of(channels.job, static_cast<int>(c), rank).port);
   return ports;

@@ -55,8 +55,8 @@ struct ChannelPorts {
     GpuHost::Direct to_gpu;  ///< whether it may read and write the memory of the rank's GPU by itself
   };
   Port ring_in, ring_out;
-  Port tree;  ///< both trees'
-  Port grid;  ///< in and out: the nearest to the rank's GPU, in turn
+  Port tree;     ///< both trees'
+  Port nearest;  ///< to the rank's GPU; those that are equally near in turn. Of a grid, and of exchanges
 };
 /// By channel: as many as there are rings or trees.
 std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank);

@@ -138,6 +138,22 @@ void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without)
   });
 }
 
+/// Whether all ranks are in this call, with their buffers on GPUs (`here`), and which do not have them so
+/// that any executor takes them (`fits`). Kernels of an all-to-all need to know what they will receive: who
+/// was sent another number of bytes could not tell it from the next call's.
+Execution::Lacking DeviceCalls::who_lacks(const device::Call& call, bool here, bool fits) {
+  const int ranks = member_.group->wiring.shape.ranks;
+  const std::uint64_t note = here ? note_of(call, ranks) : 0;
+  return needs_pairs(call) ? execution_.who_lacks(note, fits, pairs_of(call, member_.rank, ranks))
+                           : execution_.who_lacks(note, fits);
+}
+
+/// Kernels would carry it, and the note does not tell how long its blocks are.
+bool DeviceCalls::needs_pairs(const device::Call& call) const {
+  return member_.group->wiring.shape.hosts > 1 && device::cuda::exchanges(call.collective) &&
+         device::lists_blocks(call.collective);
+}
+
 std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   call_ended();  // the one before, if it has failed on this rank alone
   const PackedCalls::Lease packing = packed(given, true);
@@ -149,7 +165,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   // Kernels carry no note of their call. So calls that differ go through the host, which finds out how.
   // Else CPUs would reduce. Data that only move are as fast through the host.
   if (!fits) owner = device::is_reduction(call.collective) ? owner_by_copies(call) : std::nullopt;
-  const auto [alike, lacking] = execution_.who_lacks(owner ? note_of(call, ranks) : 0, fits);
+  const auto [alike, lacking] = who_lacks(call, owner.has_value(), fits);
   const bool everywhere = alike && lacking == 0;
   // Less is copied where the few have other memory than the many, and zero copy has it bounce.
   const bool on_most = everywhere || (alike && 2 * std::popcount(lacking) < ranks &&
@@ -278,6 +294,7 @@ bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on. A rank without any has that of the links, or, before there are any, that of its thread.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
+  if (needs_pairs(call) && call.owns_its_block) return {};  // a result would cover what is yet to be sent
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;

@@ -168,6 +168,8 @@ class DeviceCalls {
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
+  Execution::Lacking who_lacks(const device::Call& call, bool here, bool fits);
+  bool needs_pairs(const device::Call& call) const;
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool has_bytes(const device::Call& call) const;
   bool is_on_host(const device::Call& call) const;

@@ -24,7 +24,8 @@ connect::ChannelPorts::Port DeviceLinks::planned_port(const device::steps::FarEn
     case device::steps::LinkKind::kTree:
       return ports.tree;
     case device::steps::LinkKind::kGrid:
-      return ports.grid;
+    case device::steps::LinkKind::kExchange:
+      return ports.nearest;
     case device::steps::LinkKind::kPairwise:
       return {};
   }
@@ -37,7 +38,7 @@ bool DeviceLinks::has_ports() {
   const bool may_try = try_everywhere(kNoPorts, [&] {
     if (!member_.process.may_try_planned_ports()) return false;
     for (const connect::ChannelPorts& of : ports_)
-      for (const std::string& port : {of.ring_in.name, of.ring_out.name, of.tree.name, of.grid.name}) {
+      for (const std::string& port : {of.ring_in.name, of.ring_out.name, of.tree.name, of.nearest.name}) {
         if (port.empty() || std::ranges::count(planned, port) > 0) continue;
         planned.push_back(port);
         if (member_.process.ports().may_use(port)) usable.push_back(port);
@@ -86,7 +87,7 @@ bool DeviceLinks::may_go_direct(const std::shared_ptr<Gpu>& gpu) {
   const bool is_never = member_.process.runtime().parameters.rendezvous == LOOM_RENDEZVOUS_NEVER;
   const bool may_try = try_everywhere(kNoDirect, [&] {
     for (const connect::ChannelPorts& of : ports_)
-      for (const connect::ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.grid})
+      for (const connect::ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.nearest})
         for (const bool sends : {false, true}) {
           planned |= port.to_gpu.reads || port.to_gpu.writes;
           here |= goes_direct(port, sends);

@@ -70,6 +70,21 @@ class Note {
   std::uint64_t note_ = 14695981039346656037U;
 };
 
+/// Adds up to 0 over all ranks if each sends every other as much as that expects, but for a hash's chance. Of
+/// an all-to-all that lists its blocks.
+inline std::uint64_t pairs_of(const device::Call& call, int rank, int ranks) {
+  const auto word = [](int from, int to, std::size_t bytes) {
+    Note note;
+    note.add(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to));
+    note.add(bytes);
+    return note.value();
+  };
+  std::uint64_t sum = 0;
+  for (int peer = 0; peer < ranks; ++peer)
+    sum += word(rank, peer, call.in_blocks[peer].bytes) - word(peer, rank, call.out_blocks[peer].bytes);
+  return sum;
+}
+
 /// Of what all ranks must have alike in a call. Others for calls that differ, but for a hash's chance.
 inline std::uint64_t note_of(const device::Call& call, int ranks) {
   using device::Collective;

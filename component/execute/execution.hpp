@@ -58,6 +58,9 @@ class Execution {
     std::uint64_t ranks;  ///< a bit for each that does not have it so; the 64th and later ones share one
   };
   Lacking who_lacks(std::uint64_t word, bool here);
+  /// The same of up to kMostExchanging ranks; and `alike` only if what all ranks have for `pairs` adds up to
+  /// 0. By sums, which find words that differ but for the chance of a hash.
+  Lacking who_lacks(std::uint64_t word, bool here, std::uint64_t pairs);
   /// Each rank's bytes, which are equally many, by rank.
   void gather(const void* mine, void* all, std::size_t bytes);
   /// Whether it is so here on all ranks; the same answer to all.

@@ -123,6 +123,14 @@ Execution::Lacking Execution::who_lacks(std::uint64_t word, bool here) {
   return {(words[0] & words[1]) == 0, words[2]};
 }
 
+Execution::Lacking Execution::who_lacks(std::uint64_t word, bool here, std::uint64_t pairs) {
+  static_assert(device::cuda::kMostExchanging <= 64, "each rank has a bit of its own");
+  const auto ranks = static_cast<std::uint64_t>(group().wiring.shape.ranks);
+  std::array words{word, here ? 0 : std::uint64_t{1} << member_.rank, pairs};
+  combine(device::Op::kSum, words);
+  return {word != 0 && words[0] == ranks * word && words[2] == 0, words[1]};
+}
+
 void Execution::fail_immediate() const {
   try {
     throw;

@@ -21,10 +21,10 @@ namespace loom {
 
 /// To be counted up when a protocol changes in what the list does not have: what messages mean, which
 /// algorithm carries a call, what the set-up exchanges.
-inline constexpr std::uint64_t kProtocolVersion = 18;
+inline constexpr std::uint64_t kProtocolVersion = 19;
 
 /// Links between kernels of different hosts.
-inline constexpr device::steps::ChannelForm kOfGpus = device::cuda::kernel_form(1, false, true);
+inline constexpr device::steps::ChannelForm kOfGpus = device::cuda::kernel_form(1, false, true, 1);
 inline constexpr auto kSimple = static_cast<std::size_t>(device::steps::Protocol::kSimple);
 
 /// Sizes, offsets and counts of what ranks share or send.
@@ -74,6 +74,8 @@ inline constexpr auto kForms = std::to_array<std::uint64_t>({
     kOfGpus.ring[kSimple].slot_count,
     kOfGpus.tree[kSimple].slot_bytes,
     kOfGpus.tree[kSimple].slot_count,
+    kOfGpus.exchange[kSimple].slot_bytes,
+    kOfGpus.exchange[kSimple].slot_count,
 });
 
 struct Layout {

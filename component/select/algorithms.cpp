@@ -16,7 +16,7 @@ using Family = device::CallFamily;
 constexpr AlgorithmRow by_kernels(Algorithm algorithm, const char* name, const char* summary,
                                   bool (*carries)(Collective),
                                   const char* (*why_not)(const Conditions&,
-                                                         Collective) = limits::needs_several_ranks) {
+                                                         Collective) = limits::needs_links_of_kernels) {
   return {.algorithm = algorithm,
           .name = name,
           .summary = summary,
@@ -24,7 +24,7 @@ constexpr AlgorithmRow by_kernels(Algorithm algorithm, const char* name, const c
           .may_wait = true,
           .carries = carries,
           .why_not = why_not,
-          .takes = limits::has_bytes,
+          .takes = limits::may_have_bytes,
           .suits = limits::any_size,
           .cost = costs::unmeasured};
 }
@@ -116,7 +116,7 @@ constexpr std::array kTable{
     by_kernels(Algorithm::kKernel, "kernel", "buffers on GPUs: kernels that exchange data through links",
                limits::kernel_carries),
     by_kernels(Algorithm::kKernelRing, "kernel_ring", "buffers on GPUs: the same over rings alone",
-               limits::kernel_carries),
+               limits::kernel_ring_carries),
     by_kernels(Algorithm::kKernelTree, "kernel_tree", "buffers on GPUs: the same over trees alone",
                limits::kernel_tree_carries),
     by_kernels(Algorithm::kKernelHier, "kernel_hier",

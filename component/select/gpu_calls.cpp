@@ -28,6 +28,8 @@ std::optional<GpuLinks::Form> wanted_links(const Tune& tune, bool reproducible,
   if (!kernels) form.channels = 0;
   if (!zero_copy) form.bounce_bytes = 0;
   form.kernels.speeds = device::cuda::with_facts({}, facts, hosts);
+  form.kernels.exchange = kernels && form.kernels.between_hosts() &&
+                          facts.size() <= static_cast<std::size_t>(device::cuda::kMostExchanging);
   return form;
 }
 
@@ -40,7 +42,7 @@ bool can_on_gpus(Algorithm algorithm, const Conditions& conditions, Collective c
                  bool reproducible, const GpuLinks::Form* links) {
   const bool by_kernel = is_by_kernel(algorithm);
   if (links != nullptr && !(by_kernel ? links->has_kernels() : links->zero_copy())) return false;
-  if (by_kernel && reproducible) return false;
+  if (by_kernel && (reproducible || (links != nullptr && !links->may_exchange(collective)))) return false;
   return row_of(algorithm).can(conditions, collective, bytes);
 }
 
@@ -75,6 +77,7 @@ std::string_view links_name(const KernelWay& way) {
     case device::steps::LinkKind::kGrid:
       return "grids";
     case device::steps::LinkKind::kPairwise:
+    case device::steps::LinkKind::kExchange:
       break;
   }
   return "exchange";

@@ -41,7 +41,8 @@ template <class Kernel>
 Algorithm faster_on_gpus(const device::cuda::GpuLinks::Form& links, int ranks, device::Collective collective,
                          std::size_t whole_bytes, Kernel&& kernel) {
   if (!links.zero_copy()) return Algorithm::kKernel;
-  if (!links.has_kernels() || !device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny))
+  if (!links.has_kernels() || !device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny) ||
+      device::cuda::exchanges(collective))
     return Algorithm::kZeroCopy;
   return kernel() <= device::cuda::zero_copy_us(links.kernels.speeds, collective, whole_bytes, ranks)
              ? Algorithm::kKernel
@@ -56,8 +57,8 @@ device::cuda::KernelLinkage linkage_of(Algorithm algorithm);
 bool probes_staging(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
                     std::size_t bytes, double us, const Tune& tune);
 
-/// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging(); calls that
-/// do not wait go by what blocking ones have found.
+/// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging(); calls
+/// that do not wait go by what blocking ones have found.
 std::string_view reason_on_gpus(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes,
                                 bool probes, bool may_wait, const Tune& tune);
 

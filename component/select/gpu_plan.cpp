@@ -151,7 +151,8 @@ GpuPlan::GpuPlan(const connect::Placement& placement, std::span<const topo::Mach
 
 std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective,
                                     std::size_t whole_bytes) const {
-  if (!ways_ || !device::cuda::kernels_carry(collective, linkage)) return {};
+  if (!ways_ || !device::cuda::kernels_carry(collective, linkage) || !links_->may_exchange(collective))
+    return {};
   const KernelWay way = ways_->way(collective, whole_bytes, linkage);
   return TimedWay{way, ways_->us(way, whole_bytes)};
 }

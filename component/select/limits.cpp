@@ -132,6 +132,9 @@ bool zero_copy_carries(Collective collective) {
 bool kernel_carries(Collective collective) {
   return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kAny);
 }
+bool kernel_ring_carries(Collective collective) {
+  return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kRings);
+}
 bool kernel_tree_carries(Collective collective) {
   return device::cuda::kernels_carry(collective, device::cuda::KernelLinkage::kTrees);
 }
@@ -185,6 +188,15 @@ const char* needs_few_ranks(const Conditions& conditions, Collective collective)
   return may_use_pairwise(conditions.shape)
              ? nullptr
              : "there are too many ranks for links between all, or each host has only one";
+}
+
+/// Inside a host zero copy reads the others' buffers.
+const char* needs_links_of_kernels(const Conditions& conditions, Collective collective) {
+  if (!device::cuda::exchanges(collective)) return needs_several_ranks(conditions, collective);
+  if (const char* why = needs_several_hosts(conditions, collective)) return why;
+  return conditions.shape.ranks > device::cuda::kMostExchanging
+             ? "there are too many ranks for links between all"
+             : nullptr;
 }
 
 // ---- Which sizes can it take?

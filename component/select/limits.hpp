@@ -16,6 +16,7 @@ bool dbt_carries(device::Collective collective);
 bool pairwise_carries(device::Collective collective);
 bool zero_copy_carries(device::Collective collective);
 bool kernel_carries(device::Collective collective);
+bool kernel_ring_carries(device::Collective collective);
 bool kernel_tree_carries(device::Collective collective);
 bool kernel_hier_carries(device::Collective collective);
 
@@ -30,6 +31,7 @@ const char* needs_equal_hosts(const Conditions& conditions, device::Collective c
 const char* needs_full_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_leaders(const Conditions& conditions, device::Collective collective);
 const char* needs_few_ranks(const Conditions& conditions, device::Collective collective);
+const char* needs_links_of_kernels(const Conditions& conditions, device::Collective collective);
 
 bool any_size(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool has_bytes(const Conditions& conditions, device::Collective collective, std::size_t bytes);

@@ -50,7 +50,9 @@ bool GpuLinks::Form::shrink(int ranks) {
     if (!kernels.shapes.empty()) kernels.shapes.resize(static_cast<std::size_t>(channels));
   };
   const std::size_t of_channels = bytes(ranks) - zero_copy_bytes();
-  if (channels > 1 && of_channels >= zero_copy_bytes())
+  if (kernels.exchange)
+    kernels.exchange = false;
+  else if (channels > 1 && of_channels >= zero_copy_bytes())
     halve_channels();
   else if (bounce_bytes > kLeastBounceBytes)
     bounce_bytes /= 2;

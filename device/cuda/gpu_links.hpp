@@ -38,6 +38,8 @@ class GpuLinks {
 
     bool zero_copy() const { return bounce_bytes > 0; }
     bool has_kernels() const { return channels > 0; }
+    /// Whether kernels have the links that such a call needs beside rings and trees, if any.
+    bool may_exchange(Collective collective) const { return kernels.exchange || !exchanges(collective); }
     std::size_t zero_copy_bytes() const { return ZeroCopyLinks::bytes(bounce_bytes); }
     /// With the shapes that there are.
     KernelChannels of_kernels(int ranks) const;

@@ -21,25 +21,36 @@ bool has_equal_parts(const Call& call, int ranks) {
 struct Operands {
   const std::byte* in;
   std::byte* out;
-  std::vector<Part> blocks = {};  ///< by rank, where their lengths differ
+  std::vector<Part> blocks = {};  ///< as Task::blocks, where there are any
 };
 
-/// Blocks lie anywhere in the output: they are counted from the first one.
-Operands gathered(const Call& call, int ranks) {
-  const std::span<const Block> all(call.out_blocks, static_cast<std::size_t>(ranks));
-  std::byte* out = nullptr;
+/// Blocks lie anywhere: they are counted from the first one, which is returned.
+std::byte* list(const Block* blocks, int ranks, std::vector<Part>& to) {
+  const std::span all(blocks, static_cast<std::size_t>(ranks));
+  std::byte* first = nullptr;
   for (const Block& block : all)
-    if (block.bytes > 0 && (out == nullptr || std::less<>()(block.data, out))) out = block.data;
-  Operands operands{call.in_blocks[0].data, out};
+    if (block.bytes > 0 && (first == nullptr || std::less<>()(block.data, first))) first = block.data;
   for (const Block& block : all)
-    operands.blocks.push_back(
-        {block.bytes > 0 ? static_cast<std::size_t>(block.data - out) : 0, block.bytes});
-  return operands;
+    to.push_back({block.bytes > 0 ? static_cast<std::size_t>(block.data - first) : 0, block.bytes});
+  return first;
 }
 
 Operands operands_of(const Call& call, int ranks) {
-  if (call.collective == Collective::kAllGatherV) return gathered(call, ranks);
+  if (call.collective == Collective::kAllGatherV) {
+    Operands gathered{call.in_blocks[0].data, nullptr};
+    gathered.out = list(call.out_blocks, ranks, gathered.blocks);
+    return gathered;
+  }
+  if (exchanges(call.collective) && lists_blocks(call.collective)) {
+    Operands exchanged{};
+    exchanged.in = list(call.in_blocks, ranks, exchanged.blocks);
+    exchanged.out = list(call.out_blocks, ranks, exchanged.blocks);
+    return exchanged;
+  }
   Operands operands{call.in, call.out};
+  if (call.collective == Collective::kAllToAll)
+    for (int b = 0; b < 2 * ranks; ++b)
+      operands.blocks.push_back({static_cast<std::size_t>(b % ranks) * call.bytes(), call.bytes()});
   if (call.collective == Collective::kReduceScatterV && !has_equal_parts(call, ranks))
     for (int r = 0; r < ranks; ++r)
       operands.blocks.push_back({call.bounds[r], call.bounds[r + 1] - call.bounds[r]});
@@ -49,8 +60,9 @@ Operands operands_of(const Call& call, int ranks) {
 }  // namespace
 
 std::size_t bytes_elsewhere(const Call& call, int rank, int ranks) {
-  const bool covers =
-      call.collective == Collective::kReduceScatterV && call.in == call.out && !has_equal_parts(call, ranks);
+  if (call.in != call.out) return 0;
+  if (call.collective == Collective::kAllToAll) return static_cast<std::size_t>(ranks) * call.bytes();
+  const bool covers = call.collective == Collective::kReduceScatterV && !has_equal_parts(call, ranks);
   return covers ? (call.bounds[rank + 1] - call.bounds[rank]) * call.elem_bytes() : 0;
 }
 
@@ -69,8 +81,9 @@ KernelExecutor::~KernelExecutor() {
 
 void KernelExecutor::start() {
   const auto size = static_cast<std::size_t>(ranks_);
-  const bool has_blocks =
-                 call_.collective == Collective::kReduceScatter || call_.collective == Collective::kAllGather,
+  const bool has_blocks = call_.collective == Collective::kReduceScatter ||
+                          call_.collective == Collective::kAllGather ||
+                          call_.collective == Collective::kAllToAll,
              reduces = is_reduction(call_.collective);
   const std::size_t whole = shared_bytes(call_, ranks_) * (has_blocks ? size : 1);
   const KernelWay way = links_.kernels().choose(call_.collective, whole, linkage_).way;

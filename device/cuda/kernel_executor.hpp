@@ -1,6 +1,6 @@
 // kernel_executor.hpp -- a collective by one kernel on each rank's GPU: the kernels exchange data through
-// links (kernel_links.hpp), and the host waits for its own kernel and carries what leads to other hosts. Never
-// run on a GPU so far.
+// links (kernel_links.hpp), and the host waits for its own kernel and carries what leads to other hosts.
+// Never run on a GPU so far.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,9 @@
 
 namespace loom::device::cuda {
 
-/// Of the result that must go elsewhere first; 0: it may lie in its place at once. A reduce-scatter into the
-/// place of its operand, whose blocks differ in length, would cover blocks that are yet to be sent.
+/// Of the result that must go elsewhere first; 0: it may lie in its place at once. An all-to-all into the
+/// place of its operand, and such a reduce-scatter whose blocks differ in length, would cover blocks that are
+/// yet to be sent. (Where an all-to-all lists its blocks, nobody asks: it has to be staged.)
 std::size_t bytes_elsewhere(const Call& call, int rank, int ranks);
 
 class KernelExecutor {

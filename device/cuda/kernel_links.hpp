@@ -82,7 +82,8 @@ class KernelLinks {
   /// Whether the kernel had left, and has been launched again.
   bool goes_on();
 
-  std::size_t blocks_bytes() const { return static_cast<std::size_t>(ranks_) * sizeof(Part); }
+  /// An all-to-all lists two for each rank.
+  std::size_t blocks_bytes() const { return 2 * static_cast<std::size_t>(ranks_) * sizeof(Part); }
 
   GpuStream& stream_;
   int rank_, ranks_;

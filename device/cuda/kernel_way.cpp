@@ -84,6 +84,13 @@ std::optional<Algorithm> by_grids(Collective collective) {
   }
 }
 
+/// Of the host that has most; 0: all are on one.
+int most_on_a_host(const std::vector<int>& hosts) {
+  std::ptrdiff_t most = 0;
+  for (const int host : hosts) most = std::max(most, std::ranges::count(hosts, host));
+  return static_cast<int>(most);
+}
+
 bool differ(const std::vector<int>& hosts, int a, int b) {
   return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
 }
@@ -139,6 +146,7 @@ std::size_t kernel_bytes_with_far(int ranks, const KernelChannels& channels) {
 }
 
 bool kernels_carry(Collective collective, KernelLinkage linkage) {
+  if (linkage == KernelLinkage::kAny && exchanges(collective)) return true;
   return (linkage == KernelLinkage::kTrees   ? by_trees(collective)
           : linkage == KernelLinkage::kGrids ? by_grids(collective)
                                              : by_rings(collective))
@@ -181,6 +189,7 @@ KernelWays::Kind KernelWays::kind_of(const KernelChannels& channels, LinkKind li
 KernelWays::KernelWays(int ranks, const KernelChannels& channels)
     : ranks_(ranks),
       channels_(static_cast<int>(channels.shapes.size())),
+      most_on_a_host_(most_on_a_host(channels.hosts)),
       may_ll128_(channels.may_ll128),
       over_nvlink_(channels.over_nvlink),
       between_hosts_(channels.between_hosts()),
@@ -232,6 +241,12 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
     return latencies.call_us +
            times * (rail_us + rows_us + std::max(in_chunks(kind.rows), in_chunks(kind.columns)));
   };
+  // What the ranks of a host send to others leaves it as fast as the rings do.
+  const auto exchanged_with_hosts = [&] {
+    const double far = bytes * most_on_a_host_ * (ranks_ - most_on_a_host_) / ranks_;
+    return std::max(far / (kBytesPerUs * costs.efficiency * rings_.gbps),
+                    bytes / (kBytesPerUs * costs.efficiency * way.channels * kSomeGbps));
+  };
   // A block moves no more than this, and each rank sends to all others in turn.
   const double exchanged_per_us =
       kBytesPerUs * costs.efficiency * std::min(speeds_.exchange_gbps, way.channels * kSomeGbps);
@@ -240,6 +255,8 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
       return latencies.call_us + hop_us + bytes * (ranks_ - 1) / exchanged_per_us;
     case Algorithm::kTwoShot:
       return latencies.call_us + 2 * hop_us + 2 * bytes * (ranks_ - 1) / ranks_ / exchanged_per_us;
+    case Algorithm::kAllToAll:
+      return latencies.call_us + latencies.net_us + exchanged_with_hosts();
     case Algorithm::kAllreduceRing:
       return latencies.call_us + 2 * round_us + 2 * in_chunks(ranks_);
     case Algorithm::kReduceScatterRing:
@@ -276,6 +293,7 @@ double KernelWays::us(const KernelWay& way, std::size_t bytes) const {
 }
 
 KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkage linkage) const {
+  if (exchanges(collective)) return {Algorithm::kAllToAll, Protocol::kSimple, channels_};
   std::optional<KernelWay> best;
   double best_us = 0;
   const auto consider = [&](const KernelWay& way) {
@@ -331,6 +349,7 @@ steps::Task divide(const KernelWay& way, std::span<const Part> blocks) {
   task.algorithm = way.algorithm;
   task.protocol = way.protocol;
   task.size = static_cast<int>(blocks.size());
+  if (way.algorithm == Algorithm::kAllToAll) task.size /= 2;
   for (const Part& block : blocks) {
     task.count += block.length;
     task.chunk = std::max(task.chunk, block.length);

@@ -15,11 +15,15 @@
 namespace loom::device::cuda {
 
 inline constexpr int kMostChannels = 16;
+/// Between more ranks, links of every two take too much memory, and too long to make (an estimate).
+inline constexpr int kMostExchanging = 64;
 
 /// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us.
 /// Every two ranks have as much for small messages, whatever the number of channels, which share it.
-/// Links between hosts carry whole slots, with one flag for each: Simple alone.
-constexpr steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts = false) {
+/// Links between hosts carry whole slots, with one flag for each: Simple alone. exchanging: ranks of which
+/// every two have links for all-to-alls, with smaller slots the more they are; 0: none.
+constexpr steps::ChannelForm kernel_form(int channels, bool may_ll128, bool between_hosts = false,
+                                         int exchanging = 0) {
   constexpr int kSimple = static_cast<int>(steps::Protocol::kSimple),
                 kLL = static_cast<int>(steps::Protocol::kLL),
                 kLL128 = static_cast<int>(steps::Protocol::kLL128);
@@ -32,6 +36,12 @@ constexpr steps::ChannelForm kernel_form(int channels, bool may_ll128, bool betw
   steps::ChannelForm form;
   form.ring[kSimple] = {.slot_bytes = 128 * kKiB, .slot_count = 8};
   form.tree[kSimple] = {.slot_bytes = 64 * kKiB, .slot_count = 4};
+  if (exchanging > 0)
+    form.exchange[kSimple] = {.slot_bytes = (exchanging <= 16   ? 64
+                                             : exchanging <= 32 ? 32
+                                                                : 16) *
+                                            kKiB,
+                              .slot_count = 4};
   if (between_hosts) return form;
   form.ring[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 8};
   form.tree[kLL] = {.slot_bytes = 8 * kKiB, .slot_count = 4};
@@ -49,6 +59,7 @@ struct KernelChannels {
   std::vector<steps::ChannelShape> shapes = {};
   std::vector<int> hosts = {};  ///< by rank; empty: all are on one
   bool may_ll128 = false;       ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
+  bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
   bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
   GpuSpeeds speeds = {};
@@ -57,7 +68,8 @@ struct KernelChannels {
   /// That have such links.
   int count(steps::LinkKind kind) const;
   steps::ChannelForm form() const {
-    return kernel_form(static_cast<int>(shapes.size()), may_ll128, between_hosts());
+    return kernel_form(static_cast<int>(shapes.size()), may_ll128, between_hosts(),
+                       exchange ? static_cast<int>(hosts.size()) : 0);
   }
   steps::Layout layout(int ranks) const { return {form(), ranks, shapes, hosts}; }
 };
@@ -78,6 +90,11 @@ struct KernelWay {
 enum class KernelLinkage { kAny, kRings, kTrees, kGrids };
 
 bool kernels_carry(Collective collective, KernelLinkage linkage);
+/// Those for which every two ranks must have links; between hosts, and of up to kMostExchanging ranks.
+constexpr bool exchanges(Collective collective) {
+  return collective == Collective::kAllToAll || collective == Collective::kAllToAllV ||
+         collective == Collective::kAllToAllW;
+}
 
 /// The ways of one communicator.
 class KernelWays {
@@ -102,7 +119,7 @@ class KernelWays {
   const Kind& kind_of(steps::Algorithm algorithm) const;
   double us_over_links(const KernelWay& way, double bytes) const;
 
-  int ranks_, channels_;
+  int ranks_, channels_, most_on_a_host_;
   bool may_ll128_, over_nvlink_, between_hosts_;
   Kind rings_, trees_, grids_;
   GpuSpeeds speeds_;
@@ -111,7 +128,7 @@ class KernelWays {
 /// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors
 /// stay aligned. count: of a block, where the collective has equal ones.
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
-/// The same for blocks of any lengths, in elements; Task::blocks is left to the caller.
+/// The same for blocks of any lengths, in elements, as Task::blocks lists them, which is left to the caller.
 steps::Task divide(const KernelWay& way, std::span<const Part> blocks);
 
 }  // namespace loom::device::cuda

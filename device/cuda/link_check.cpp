@@ -23,6 +23,7 @@ constexpr Pattern kPatterns[] = {
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "rings by Simple"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kSimple, "long messages in a ring", true},
     {steps::Algorithm::kAllreduceHier, steps::Protocol::kSimple, "grids by Simple"},
+    {steps::Algorithm::kAllToAll, steps::Protocol::kSimple, "an exchange by Simple"},
     {steps::Algorithm::kOneShot, steps::Protocol::kLL, "links of every two ranks by LL"},
     {steps::Algorithm::kAllreduceRing, steps::Protocol::kLL, "rings by LL"},
     {steps::Algorithm::kAllreduceTree, steps::Protocol::kSimple, "trees by Simple"},
@@ -55,9 +56,8 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
   unsigned total = 0, least = ~0U;
   for (const steps::ChannelShape& shape :
        std::span(channels.shapes).first(static_cast<std::size_t>(channels_for(pattern, channels)))) {
-    const unsigned weight = kind == steps::LinkKind::kPairwise ? 1
-                            : by_tree                          ? shape.tree_weight
-                                                               : shape.weight;
+    const bool between_all = kind == steps::LinkKind::kPairwise || kind == steps::LinkKind::kExchange;
+    const unsigned weight = between_all ? 1 : by_tree ? shape.tree_weight : shape.weight;
     total += weight;
     least = std::min(least, std::max(weight, 1U));
   }
@@ -65,7 +65,7 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
   if (by_tree) blocks = steps::kTrees;
   if (pattern.algorithm == steps::Algorithm::kAllreduceRing ||
       pattern.algorithm == steps::Algorithm::kAllreduceHier ||
-      pattern.algorithm == steps::Algorithm::kTwoShot)
+      pattern.algorithm == steps::Algorithm::kTwoShot || pattern.algorithm == steps::Algorithm::kAllToAll)
     blocks = static_cast<std::size_t>(ranks);
   const std::size_t lines = pattern.fills_slots ? form_of(pattern, channels.form()).slot_bytes / 128 : 1;
   return divide_up(total, least) * blocks * lines;
@@ -74,6 +74,19 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
 /// No two elements are alike, nor what two ranks have.
 std::uint64_t value(int rank, std::size_t elem) {
   return (elem + 1) * 0x9e3779b97f4a7c15 * static_cast<std::uint64_t>(rank + 1);
+}
+
+/// What a rank must find: the sum of all operands, or its block of each.
+std::vector<std::uint64_t> right_of(const Pattern& pattern, std::size_t count, int rank, int ranks) {
+  std::vector<std::uint64_t> right(count, 0);
+  const bool exchanges = pattern.algorithm == steps::Algorithm::kAllToAll;
+  const std::size_t block = count / static_cast<std::size_t>(ranks);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int r = 0; r < ranks && !exchanges; ++r) right[i] += value(r, i);
+    if (exchanges)
+      right[i] = value(static_cast<int>(i / block), i % block + static_cast<std::size_t>(rank) * block);
+  }
+  return right;
 }
 
 /// The kernel that has been started ends; false: not in time.
@@ -107,27 +120,31 @@ void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelCh
   for (const Pattern& pattern : kPatterns)
     if (is_there(pattern, channels, ranks))
       most = std::max(most, lines_for(pattern, channels, ranks) * kLine);
-  std::vector<std::uint64_t> right(most, 0);
-  for (std::size_t i = 0; i < most; ++i)
-    for (int r = 0; r < ranks; ++r) right[i] += value(r, i);
   Gpu& gpu = stream.gpu();
   const auto release = [&](std::byte* memory) { gpu.release(memory); };
-  const std::unique_ptr<std::byte, decltype(release)> buffer(
-      gpu.allocate(std::max<std::size_t>(most, 1) * sizeof(std::uint64_t)), release);
+  const std::size_t bytes = std::max<std::size_t>(most, 1) * sizeof(std::uint64_t);
+  const std::unique_ptr<std::byte, decltype(release)> buffer(gpu.allocate(2 * bytes), release);
   const auto try_out = [&](const Pattern& pattern) {
     const std::size_t count = lines_for(pattern, channels, ranks) * kLine;
     std::vector<std::uint64_t> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
     gpu.copy(buffer.get(), values.data(), count * sizeof(std::uint64_t));
     const int used = channels_for(pattern, channels);
+    const KernelWay way{pattern.algorithm, pattern.protocol, used};
+    std::vector<Part> blocks;
+    if (pattern.algorithm == steps::Algorithm::kAllToAll) {
+      const auto size = static_cast<std::size_t>(ranks);
+      for (std::size_t b = 0; b < 2 * size; ++b) blocks.push_back({b % size * (count / size), count / size});
+    }
     steps::Task task =
-        divide({pattern.algorithm, pattern.protocol, used}, count, sizeof(std::uint64_t), ranks);
+        blocks.empty() ? divide(way, count, sizeof(std::uint64_t), ranks) : divide(way, blocks);
     task.in = task.out = buffer.get();
-    links.start(task, kCheckOp, kCheckType, used);
+    if (!blocks.empty()) task.out = buffer.get() + bytes;
+    links.start(task, kCheckOp, kCheckType, used, blocks);
     if (!ends_in_time(links, limit, check_peers))
       throw Error(ErrorCode::kDevice, loom::format("They have not ended within {} ms.", limit.count()));
-    gpu.copy(values.data(), buffer.get(), count * sizeof(std::uint64_t));
-    if (!std::ranges::equal(values, std::span(right).first(count)))
+    gpu.copy(values.data(), task.out, count * sizeof(std::uint64_t));
+    if (values != right_of(pattern, count, rank, ranks))
       throw Error(ErrorCode::kDevice, "A result is wrong.");
   };
   for (const Pattern& pattern : kPatterns) {

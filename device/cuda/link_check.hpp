@@ -9,12 +9,12 @@
 
 namespace loom::device::cuda {
 
-/// An all-reduce of a few elements through every channel, for each pattern of links and each protocol that
-/// KernelWays may choose. All ranks call it at a time, prepare()d for kCheckOp and kCheckType: a driver may
-/// compile for longer than the limit on one rank alone. channels: what the links are of. Throws Error, which
-/// names pattern and protocol, where a result is wrong or is not there after so long; and what `check_peers`
-/// throws, which is called while this waits. Then the links must not be used any more, and no kernel is on
-/// them.
+/// An all-reduce of a few elements through every channel, or an all-to-all, for each pattern of links and
+/// each protocol that KernelWays may choose. All ranks call it at a time, prepare()d for kCheckOp and
+/// kCheckType: a driver may compile for longer than the limit on one rank alone. channels: what the links are
+/// of. Throws Error, which names pattern and protocol, where a result is wrong or is not there after so long;
+/// and what `check_peers` throws, which is called while this waits. Then the links must not be used any more,
+/// and no kernel is on them.
 void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelChannels& channels, int ranks,
                  std::chrono::milliseconds limit, const std::function<void()>& check_peers);
 

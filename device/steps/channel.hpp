@@ -62,6 +62,21 @@ struct Tree {
   TreeEnds ends[kProtocols];
 };
 
+/// This rank's links with the two ranks at one distance behind and ahead of it, in a circle of all ranks.
+struct DistanceLinks {
+  RecvEnd from;
+  SendEnd to;
+  Passed passed;  ///< in the calls before this one
+};
+
+/// What a channel has of the links of every two ranks: those at the distances first, first + stride and so
+/// on below the number of ranks. Where there are fewer distances than channels, several share one.
+struct Distances {
+  int first = 1, stride = 1;
+  Share of_blocks, of_own;         ///< of each other rank's block, and of what a rank has for itself
+  DistanceLinks* links = nullptr;  ///< by distance; this rank's own
+};
+
 inline constexpr Word kAllMoves = ~Word{0};
 
 /// A channel's part of the calls that go by its kind of links.
@@ -76,6 +91,7 @@ struct Channel {
   Grid grid;
   Tree tree[kTrees];
   Ends<kMostPairwise - 1> pairwise[kProtocols];  ///< in order of rank
+  Distances exchange;
   // How far each half has come in a call whose kernel has left, and each of its threads inside the next move.
   Word moves_done[kHalves] = {};
   std::uint32_t* turns = nullptr;
@@ -85,7 +101,7 @@ inline constexpr std::size_t kMostThreads = 512;  ///< of a block
 
 /// Of all channels alike. A form without slots: there are no such links.
 struct ChannelForm {
-  FifoForm ring[kProtocols], tree[kProtocols], pairwise[kProtocols];
+  FifoForm ring[kProtocols], tree[kProtocols], pairwise[kProtocols], exchange[kProtocols];
 };
 
 enum class Algorithm : int {
@@ -101,10 +117,12 @@ enum class Algorithm : int {
   kReduceTree,     ///< up, to any rank
   kAllreduceHier,  ///< in a grid: what hosts send each other has been reduced inside them
   kReduceScatterHier,
-  kAllGatherHier
+  kAllGatherHier,
+  kAllToAll  ///< each rank sends all others their blocks, at a time those at one distance
 };
-enum class LinkKind : int { kRing, kTree, kPairwise, kGrid };
+enum class LinkKind : int { kRing, kTree, kPairwise, kGrid, kExchange };
 LOOM_HOST_DEVICE constexpr LinkKind links_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::kAllToAll) return LinkKind::kExchange;
   if (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot) return LinkKind::kPairwise;
   if (algorithm >= Algorithm::kAllreduceHier) return LinkKind::kGrid;
   return algorithm >= Algorithm::kAllreduceTree ? LinkKind::kTree : LinkKind::kRing;
@@ -114,7 +132,7 @@ LOOM_HOST_DEVICE constexpr bool is_pairwise(Algorithm algorithm) {
 }
 /// How many groups of threads perform a channel's share at the same time.
 LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
-  return algorithm == Algorithm::kAllreduceTree ? kHalves : 1;
+  return algorithm == Algorithm::kAllreduceTree || algorithm == Algorithm::kAllToAll ? kHalves : 1;
 }
 
 /// The form of an algorithm's links.
@@ -125,6 +143,8 @@ LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const C
       return forms.ring;
     case LinkKind::kTree:
       return forms.tree;
+    case LinkKind::kExchange:
+      return forms.exchange;
     default:
       return forms.pairwise;
   }
@@ -144,11 +164,13 @@ LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const C
 ///   kAllreduceTree       count                 count                  one block
 ///   kBroadcastTree       as of kBroadcastChain
 ///   kReduceTree          as of kReduceChain
+///   kAllToAll            a block for each      one of each            `blocks`, which are this rank's own
 ///
 /// Block b belongs to rank b, wherever it stands in a ring or a grid.
 ///
 /// `out` may be `in`. Of an all-gather `in` may be its block in `out`. Of a reduce-scatter `out` may be its
-/// block in `in`; it may be `in` itself if the blocks are equally long (see collective.hpp).
+/// block in `in`; it may be `in` itself if the blocks are equally long (see collective.hpp). Of an all-to-all
+/// they have nothing in common.
 struct Task {
   Algorithm algorithm = Algorithm::kAllreduceRing;
   Protocol protocol = Protocol::kSimple;
@@ -158,8 +180,10 @@ struct Task {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  std::size_t chunk = 0;         ///< with `blocks`: the longest of them
-  const Part* blocks = nullptr;  ///< by rank, where their sizes differ; in memory that all threads reach
+  std::size_t chunk = 0;  ///< with `blocks`: the longest of them
+  /// By rank, where their sizes differ; of an all-to-all those of `in`, and then those of `out`. In memory
+  /// that all threads reach.
+  const Part* blocks = nullptr;
 };
 
 /// Elements in a line of 128 bytes.

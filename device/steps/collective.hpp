@@ -1,8 +1,8 @@
 // collective.hpp -- collectives as groups of threads perform a channel's share of them: rings and chains over
-// the links of a ring, trees, rings of the rows and columns of a grid, one-shot and two-shot all-reduces over
-// links between every two ranks. The schedules say which block goes where in which step; move.hpp moves a
-// message. In a kernel a block is the group of one channel, or two groups where a tree's halves work at the
-// same time.
+// the links of a ring, trees, rings of the rows and columns of a grid, one-shot and two-shot all-reduces and
+// all-to-alls over links between every two ranks. The schedules say which block goes where in which step;
+// move.hpp moves a message. In a kernel a block is the group of one channel, or two groups where a tree's
+// halves work at the same time.
 //
 // Why results may overwrite operands: a rank stores an element of the result only from a message whose value
 // depends on what this rank has sent of that very element, or in the move that loads it. (An all-gather's and
@@ -19,11 +19,12 @@
 namespace loom::device::steps {
 
 /// Rings, chains and trees use what the task says, if the channel has such links, or else Simple; pairwise
-/// links likewise, or else LL. LL128 cannot carry all elements. Grids have links for Simple.
+/// links likewise, or else LL. LL128 cannot carry all elements. Grids and exchanges have links for Simple.
 template <class T>
 LOOM_HOST_DEVICE constexpr Protocol protocol_for(const Task& task, const ChannelForm& forms) {
   const FifoForm* const of_links = forms_of(task.algorithm, forms);
-  if (links_of(task.algorithm) == LinkKind::kGrid) return Protocol::kSimple;
+  const LinkKind kind = links_of(task.algorithm);
+  if (kind == LinkKind::kGrid || kind == LinkKind::kExchange) return Protocol::kSimple;
   if (of_links[static_cast<int>(task.protocol)].slot_count > 0 &&
       (task.protocol != Protocol::kLL128 || LL128Move::carries<T>))
     return task.protocol;
@@ -318,6 +319,70 @@ LOOM_HOST_DEVICE inline void pass_over(const Task& task, const Tree& tree, const
       store_release(ends.from[i].consumed, passed);
 }
 
+/// The blocks of an all-to-all that go by a channel's links, at one distance after the other: body(links,
+/// sent, received), with this channel's parts of the blocks, until it is false.
+template <class T, class Body>
+LOOM_HOST_DEVICE bool for_each_distance(const Task& task, const Distances& exchange, Body&& body) {
+  DistanceLinks* links = exchange.links;
+  for (int distance = exchange.first; distance < task.size; distance += exchange.stride, ++links) {
+    const int ahead = (task.rank + distance) % task.size,
+              behind = (task.rank + task.size - distance) % task.size;
+    const auto part = [&](const Part& block) {
+      const Part of_block = window(block.length, line_elems<T>, exchange.of_blocks);
+      return Part{block.first + of_block.first, of_block.length};
+    };
+    if (!body(*links, part(task.blocks[ahead]), part(task.blocks[task.size + behind]))) return false;
+  }
+  return true;
+}
+
+/// One half sends, the other receives. All ranks take the distances in the same order: so what a half waits
+/// for comes before what waits for it.
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_exchange(Moves& moves, const Task& task, const Distances& exchange,
+                                                int half, const T* in, T* out) {
+  const bool sends = half == 0;
+  const std::size_t slice = moves.slice();
+  const auto exchange_at = [&](const DistanceLinks& links, const Part& sent, const Part& received) {
+    const Part& part = sends ? sent : received;
+    Word passed = sends ? links.passed.sent : links.passed.received;
+    for (std::size_t offset = 0; offset < part.length; offset += slice, ++passed) {
+      const Part elems = slice_of(part, offset, slice);
+      Move<T> move;
+      move.count = elems.length;
+      move.sent = move.received = passed;
+      if (sends)
+        move.to = &links.to, move.tos = 1, move.in = in + elems.first;
+      else
+        move.from = &links.from, move.froms = 1, move.out = out + elems.first;
+      if (!moves.perform(move)) return false;
+    }
+    return true;
+  };
+  if (!for_each_distance<T>(task, exchange, exchange_at)) return false;
+  const Part &source = task.blocks[task.rank], &target = task.blocks[task.size + task.rank];
+  const Part own = window(target.length, line_elems<T>, exchange.of_own);
+  if (sends || own.length == 0) return true;
+  Move<T> copy;
+  copy.in = in + source.first + own.first;
+  copy.out = out + target.first + own.first;
+  copy.count = own.length;
+  return moves.perform(copy);
+}
+
+/// Those of a half that is done, by one of its threads.
+template <class T>
+LOOM_HOST_DEVICE void count_messages(const Task& task, const Distances& exchange, int half,
+                                     std::size_t slice) {
+  for_each_distance<T>(task, exchange, [&](DistanceLinks& links, const Part& sent, const Part& received) {
+    if (half == 0)
+      links.passed.sent += divide_up(sent.length, slice);
+    else
+      links.passed.received += divide_up(received.length, slice);
+    return true;
+  });
+}
+
 /// Each rank sends its slice to all, and reduces all slices for itself.
 template <class Moves, class T, class Links>
 LOOM_HOST_DEVICE LOOM_NOINLINE bool by_one_shot(Moves& moves, const Task& task, const Share& share,
@@ -438,6 +503,8 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
                         : detail::by_ring(moves, task, share, channel.ring, ring_ends, passed, in, out);
   } else if (kind == LinkKind::kGrid) {
     complete = detail::by_grid(moves, task, share, channel.grid, passed, passed_by_rail, in, out);
+  } else if (kind == LinkKind::kExchange) {
+    complete = detail::by_exchange(moves, task, channel.exchange, half, in, out);
   } else {
     complete = task.algorithm == Algorithm::kOneShot
                    ? detail::by_one_shot(moves, task, share, pairwise_ends, passed, in, out)
@@ -449,7 +516,9 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
   if (!complete) turns = moves.turns();
   if (group.index() == 0) {
     moves_done = complete ? kAllMoves : moves.done();
-    if (complete && kind != LinkKind::kTree) kept = passed;
+    if (complete && kind == LinkKind::kExchange)
+      detail::count_messages<T>(task, channel.exchange, half, moves.slice());
+    if (complete && kind != LinkKind::kTree && kind != LinkKind::kExchange) kept = passed;
     if (complete && kind == LinkKind::kGrid) channel.grid.rail.passed = passed_by_rail;
     for (int t = 0; complete && kind == LinkKind::kTree && t < channel.trees; ++t) {
       TreeEnds& ends = channel.tree[t].ends[protocol];

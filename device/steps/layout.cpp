@@ -73,7 +73,8 @@ void check_grid(const ChannelShape& shape, int ranks, int channel) {
 
 unsigned weight_of(const ChannelShape& shape, LinkKind kind) {
   if (!shape.has(kind)) return 0;
-  return kind == LinkKind::kTree ? shape.tree_weight : kind == LinkKind::kPairwise ? 1 : shape.weight;
+  if (kind == LinkKind::kPairwise || kind == LinkKind::kExchange) return 1;
+  return kind == LinkKind::kTree ? shape.tree_weight : shape.weight;
 }
 
 /// Of a place in a grid, those before and behind it in its row, or in its column.
@@ -86,6 +87,24 @@ Neighbours in_row(std::size_t place, std::size_t columns) {
 }
 Neighbours in_column(std::size_t place, std::size_t columns, std::size_t ranks) {
   return {(place + ranks - columns) % ranks, (place + columns) % ranks};
+}
+
+/// What one of so many channels has of the exchange of so many ranks; without its links.
+Distances exchange_of(int channel, int channels, int ranks) {
+  const int distances = ranks - 1, each = std::max(1, channels / distances);
+  Distances exchange;
+  exchange.first = channel < distances * each ? 1 + channel % distances : ranks;
+  exchange.stride = std::min(channels, distances);
+  exchange.of_blocks = {.before = static_cast<unsigned>(channel / distances),
+                        .weight = 1,
+                        .total = static_cast<unsigned>(each)};
+  exchange.of_own = {
+      .before = static_cast<unsigned>(channel), .weight = 1, .total = static_cast<unsigned>(channels)};
+  return exchange;
+}
+template <class Body>
+void for_each_distance(const Distances& exchange, int ranks, Body&& body) {
+  for (int distance = exchange.first; distance < ranks; distance += exchange.stride) body(distance);
 }
 
 /// By root, the place in Tree::ends of the neighbour that leads there from `rank`, whose neighbours these
@@ -111,14 +130,21 @@ std::vector<int> neighbours_of(const std::vector<int>& parents, int rank) {
   return neighbours;
 }
 
-/// What lies behind the channels in a table: turns, then orders. Of each channel: ranks by position of the
-/// ring, ranks of the grid, and heads by root of each tree.
+/// What lies behind the channels in a table: turns, links of the exchange, orders. Of each channel: as many
+/// links as each may have; and ranks by position of the ring, ranks of the grid, and heads by root of each
+/// tree.
 constexpr int kOrders = 2 + kTrees;
 std::size_t turns_begin(int channels) {
   return index(channels) * sizeof(Channel);
 }
-std::size_t orders_begin(int channels) {
+std::size_t exchange_begin(int channels) {
   return turns_begin(channels) + index(channels) * kMostThreads * sizeof(std::uint32_t);
+}
+std::size_t exchange_bytes(int channels, int ranks) {
+  return divide_up(index(ranks - 1), index(channels)) * sizeof(DistanceLinks);
+}
+std::size_t orders_begin(int channels, int ranks) {
+  return exchange_begin(channels) + index(channels) * exchange_bytes(channels, ranks);
 }
 
 }  // namespace
@@ -226,6 +252,13 @@ Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> sha
       }
       links.scratch = place.add_everywhere(of.slot_count / 2 * of.slot_bytes);  // a round: see by_grid()
     }
+    if (const FifoForm& of = form.exchange[static_cast<int>(Protocol::kSimple)];
+        of.slot_count > 0 && ranks > 1)
+      for_each_distance(exchange_of(channel, this->channels(), ranks), ranks, [&](int distance) {
+        for (int sender = 0; sender < ranks; ++sender)
+          links.exchange.push_back(place.add(sender, (sender + distance) % ranks, LinkKind::kExchange, of,
+                                             static_cast<int>(Protocol::kSimple), channel));
+      });
     bytes_.push_back(place.most());
   }
 }
@@ -367,6 +400,21 @@ Grid Layout::grid(const Reach& reach, int rank, int channel) const {
   return grid;
 }
 
+/// By distance.
+std::vector<DistanceLinks> Layout::exchange(const Reach& reach, int rank, int channel) const {
+  std::vector<DistanceLinks> result;
+  const std::vector<Link>& links = links_[index(channel)].exchange;
+  if (links.empty()) return result;  // the form has none, or there are fewer distances than channels
+  for_each_distance(exchange_of(channel, channels(), ranks_), ranks_, [&](int distance) {
+    const std::size_t first = result.size() * index(ranks_);
+    const int ahead = (rank + distance) % ranks_, behind = (rank + ranks_ - distance) % ranks_;
+    result.push_back({.from = reach.receive(links[first + index(behind)], behind, rank),
+                      .to = reach.send(links[first + index(rank)], rank, ahead),
+                      .passed = {}});
+  });
+  return result;
+}
+
 Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   const ChannelShape& shape = shapes_[index(channel)];
   const Links& links = links_[index(channel)];
@@ -403,7 +451,7 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
 }
 
 std::size_t Layout::table_bytes(int channels) const {
-  return orders_begin(channels) + index(channels) * kOrders * index(ranks_) * sizeof(int);
+  return orders_begin(channels, ranks_) + index(channels) * kOrders * index(ranks_) * sizeof(int);
 }
 
 std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int rank, int channels,
@@ -416,7 +464,7 @@ std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int ran
                                                     index(c) * kMostThreads * sizeof(std::uint32_t));
     const auto put = [&](int order, const std::vector<int>& values) {
       const std::size_t to =
-          orders_begin(channels) + index(c * kOrders + order) * index(ranks_) * sizeof(int);
+          orders_begin(channels, ranks_) + index(c * kOrders + order) * index(ranks_) * sizeof(int);
       if (!values.empty()) std::memcpy(bytes.data() + to, values.data(), values.size() * sizeof(int));
       return reinterpret_cast<const int*>(at + to);
     };
@@ -424,6 +472,13 @@ std::vector<std::byte> Layout::table(std::span<std::byte* const> memory, int ran
     result.grid.ranks = put(1, shape.grid);
     for (int t = 0; t < result.trees; ++t)
       result.tree[t].heads = put(2 + t, heads_of(shape.trees[t], rank, neighbours_of(shape.trees[t], rank)));
+    if (ranks_ > 1) {
+      const std::vector<DistanceLinks> links = exchange({memory, far}, rank, c);
+      const std::size_t to = exchange_begin(channels) + index(c) * exchange_bytes(channels, ranks_);
+      if (!links.empty()) std::memcpy(bytes.data() + to, links.data(), links.size() * sizeof(DistanceLinks));
+      result.exchange = exchange_of(c, this->channels(), ranks_);
+      result.exchange.links = reinterpret_cast<DistanceLinks*>(at + to);
+    }
     std::memcpy(bytes.data() + index(c) * sizeof(Channel), &result, sizeof(result));
   }
   return bytes;

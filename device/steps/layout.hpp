@@ -21,11 +21,10 @@ struct ChannelShape {
   int columns = 0;
   unsigned weight = 1, tree_weight = 1;  ///< of the ring and the grid, and of the trees
 
+  /// Links of every two ranks are in all channels, as far as the form has any.
   bool has(LinkKind kind) const {
-    return kind == LinkKind::kPairwise || !(kind == LinkKind::kRing   ? ring
-                                            : kind == LinkKind::kGrid ? grid
-                                                                      : trees[0])
-                                               .empty();
+    if (kind == LinkKind::kPairwise || kind == LinkKind::kExchange) return true;
+    return !(kind == LinkKind::kRing ? ring : kind == LinkKind::kGrid ? grid : trees[0]).empty();
   }
   /// Makes each host a row, in the order of the ring, if there is one and several hosts have equally many
   /// ranks, two or more. hosts: by rank; empty: all are on one.
@@ -61,8 +60,9 @@ void place(std::span<FarEnd> ends, std::byte* on_host, std::byte* on_gpu);
 
 class Layout {
  public:
-  /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any. hosts: by
-  /// rank; empty: all are on one. Throws Error (kInternal) if a ring or a grid is not all ranks, or a tree no
+  /// Every two ranks of up to kMostPairwise have links in each channel, as far as the form has any; and those
+  /// of an exchange in one channel, or in several where there are fewer distances. hosts: by rank; empty: all
+  /// are on one. Throws Error (kInternal) if a ring or a grid is not all ranks, or a tree no
   /// tree of all ranks with up to kMostChildren children, or if the form has links between hosts by LL or
   /// LL128.
   Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> shapes, std::vector<int> hosts = {});
@@ -107,6 +107,7 @@ class Layout {
     std::vector<Link> down[kTrees][kProtocols];  ///< by child, from its parent
     std::vector<Link> pairwise[kProtocols];      ///< by sender and receiver
     std::vector<Link> local, rail;               ///< of a grid, by the sender's place in it
+    std::vector<Link> exchange;                  ///< by distance, of those of the channel, and sender
     std::vector<std::size_t> scratch;            ///< by rank, where it lies in its memory
   };
   class Place;
@@ -115,6 +116,7 @@ class Layout {
   Channel channel(const Reach& reach, int rank, int channel) const;
   Tree tree(const Reach& reach, int rank, int channel, int t) const;
   Grid grid(const Reach& reach, int rank, int channel) const;
+  std::vector<DistanceLinks> exchange(const Reach& reach, int rank, int channel) const;
 
   int ranks_;
   std::vector<ChannelShape> shapes_;

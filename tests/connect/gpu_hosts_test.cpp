@@ -242,8 +242,8 @@ TEST(GpuHosts, ShareTheirPortsAmongChannels) {
                            &theirs = ports[static_cast<std::size_t>(next)][c];
         EXPECT_EQ(mine.ring_out.name, theirs.ring_in.name) << name;
         EXPECT_EQ(mine.ring_out.name.empty(), found.between(rank, next) != PathType::kNet) << name;
-        EXPECT_FALSE(mine.grid.name.empty()) << name;
-        ++grid[mine.grid.name];
+        EXPECT_FALSE(mine.nearest.name.empty()) << name;
+        ++grid[mine.nearest.name];
         if (!mine.ring_out.name.empty()) out[mine.ring_out.name] += found.rings[c].gbps;
         if (!mine.ring_in.name.empty()) in[mine.ring_in.name] += found.rings[c].gbps;
       }
@@ -275,7 +275,7 @@ TEST(GpuHosts, KnowPortsThatReachTheMemoryOfGpus) {
   const GpuChannels found = channels_of({{"two-ports", in_turn(4)}, {"two-ports", in_turn(4)}});
   for (int rank = 0; rank < found.ranks; ++rank)
     for (const ChannelPorts& of : ports_of(found, rank))
-      for (const ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.grid})
+      for (const ChannelPorts::Port& port : {of.ring_in, of.ring_out, of.tree, of.nearest})
         EXPECT_EQ(port.to_gpu.reads && port.to_gpu.writes, !port.name.empty()) << rank << port.name;
 }
 
@@ -283,7 +283,8 @@ TEST(GpuHosts, NameNoPortsWhereThereAreNone) {
   const auto expect_none = [](const GpuChannels& channels) {
     for (int rank = 0; rank < channels.ranks; ++rank)
       for (const ChannelPorts& of : ports_of(channels, rank))
-        EXPECT_EQ(of.ring_in.name + of.ring_out.name + of.tree.name + of.grid.name, "") << channels.summary;
+        EXPECT_EQ(of.ring_in.name + of.ring_out.name + of.tree.name + of.nearest.name, "")
+            << channels.summary;
   };
   expect_none(channels_of({{"dgxh100", in_turn(8)}}));
   expect_none(gpu_channels_in_order(4, 4, "It is dark here."));

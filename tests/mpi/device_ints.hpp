@@ -41,6 +41,12 @@ inline void require(bool condition, const char* what) {
   std::exit(1);
 }
 
+/// The ranks are on several hosts, as Open MPI's launcher says.
+inline bool between_hosts() {
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return here != nullptr && std::atoi(here) < ranks;
+}
+
 /// No call keeps its buffers on GPUs.
 inline bool all_are_staged() {
   const char* const rules = std::getenv("OMPI_MCA_coll_loom_tune");
@@ -52,8 +58,8 @@ inline VirtualGpuCounts counts() {
   Driver::get().function<decltype(virtual_gpu_read)>("virtual_gpu_read")(&result);
   return result;
 }
-/// A program that has freed its memory has only that of MPI_COMM_WORLD's links left on its GPU, and has mapped
-/// the others' and some buffers that they have shared.
+/// A program that has freed its memory has only that of MPI_COMM_WORLD's links left on its GPU, and has
+/// mapped the others' and some buffers that they have shared.
 inline bool has_only_links() {
   constexpr std::uint64_t kOfLinks = 8, kMostShared = 64;
   if (all_are_staged()) return counts().allocations == 0;

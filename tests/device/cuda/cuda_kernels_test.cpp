@@ -89,6 +89,14 @@ TEST_F(CudaKernels, ReduceAsTheHostDoes) {
   EXPECT_EQ(combinations, right);
 }
 
+/// With links for all-to-alls, though all are on one host.
+KernelChannels channels_of(int size, int channels) {
+  KernelChannels all = plain_kernel_channels(size, channels);
+  all.hosts.assign(static_cast<std::size_t>(size), 0);
+  all.exchange = true;
+  return all;
+}
+
 /// Ranks on one GPU, each with a stream of its own.
 class Ranks {
  public:
@@ -97,13 +105,13 @@ class Ranks {
     for (int r = 0; r < size; ++r) {
       gpus_.push_back(std::make_unique<Gpu>(real.driver(), real.owner()));
       streams_.push_back(std::make_unique<GpuStream>(*gpus_.back()));
-      memory_.push_back(std::make_unique<GpuBytes>(
-          *gpus_.back(), kernel_bytes(size, plain_kernel_channels(size, channels))));
+      memory_.push_back(
+          std::make_unique<GpuBytes>(*gpus_.back(), kernel_bytes(size, channels_of(size, channels))));
       memory.push_back(memory_.back()->at());
     }
     for (int r = 0; r < size; ++r)
       links_.push_back(std::make_unique<KernelLinks>(*streams_[static_cast<std::size_t>(r)], r, memory,
-                                                     plain_kernel_channels(size, channels)));
+                                                     channels_of(size, channels)));
   }
   Gpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   KernelLinks& links(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
@@ -128,11 +136,11 @@ class Ranks {
     const std::size_t units = call.moves() ? sizeof(T) : 1;
     if (call.moves()) op.reset(), type = Type::kUint8;
     for (auto& links : links_) links->prepare(op, type);
-    std::vector<Part> blocks;
-    if (!call.counts.empty()) blocks = call.blocks();
-    for (Part& block : blocks) block = {block.first * units, block.length * units};
     const KernelWay way = {call.algorithm, call.protocol, channels_};
     for (int r = 0; r < call.size; ++r) {
+      std::vector<Part> blocks;
+      if (call.lists_blocks()) blocks = call.blocks(r);
+      for (Part& block : blocks) block = {block.first * units, block.length * units};
       steps::Task task = blocks.empty() ? divide(way, call.count * units, sizeof(T) / units, call.size)
                                         : divide(way, blocks);
       task.root = call.root;
@@ -273,6 +281,21 @@ TEST_F(CudaKernels, CarryBlocksOfDifferentLengths) {
       ranks.check<int>({algorithm, Protocol::kLL, 3, 0, 0, sizeof(int), find_reduce(Op::kSum, Type::kInt32),
                         false, counts},
                        Op::kSum, Type::kInt32);
+}
+
+TEST_F(CudaKernels, ExchangeBlocksOfAnyLength) {
+  for (const auto& [size, channels] : {std::pair(2, 3), std::pair(4, 2)}) {
+    Ranks ranks(*real_, size, channels);
+    Call call{Algorithm::kAllToAll, Protocol::kSimple, size, 0, 1003, 1, nullptr};
+    ranks.check<std::uint8_t>(call, {}, Type::kUint8);
+    std::mt19937_64 random(static_cast<unsigned>(size));
+    for (int i = 0; i < 3; ++i) {
+      for (int pair = 0; pair < size * size; ++pair)
+        call.counts.push_back(random() % 3 == 0 ? 0 : random() % much(300'000));
+      ranks.check<std::uint8_t>(call, {}, Type::kUint8);
+      call.counts.clear();
+    }
+  }
 }
 
 TEST_F(CudaKernels, CarryElementsOf16Bytes) {

@@ -125,8 +125,49 @@ TEST(KernelWay, IsWhatTheUserWants) {
       }
     }
   }
-  for (const Collective collective : {Collective::kAllToAll, Collective::kBarrier, Collective::kScan})
+  for (const Collective collective : {Collective::kBarrier, Collective::kScan, Collective::kGather})
     EXPECT_FALSE(kernels_carry(collective, KernelLinkage::kAny));
+  for (const Collective collective : {Collective::kAllToAll, Collective::kAllToAllV, Collective::kAllToAllW}) {
+    EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kAny));
+    for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees, KernelLinkage::kGrids})
+      EXPECT_FALSE(kernels_carry(collective, linkage)) << "the user wants other links";
+  }
+}
+
+KernelChannels exchanging(int hosts, int ranks_of_host, int channels) {
+  KernelChannels of;
+  for (int rank = 0; rank < hosts * ranks_of_host; ++rank) of.hosts.push_back(rank / ranks_of_host);
+  of.shapes = steps::plain_channels(hosts * ranks_of_host, channels, of.hosts);
+  of.exchange = true;
+  of.ring_gbps = 10;
+  return of;
+}
+
+/// All of a host's ranks send at a time, over its ports.
+TEST(KernelWay, ExchangesAtTheSpeedOfAHostsPorts) {
+  const auto us = [](int hosts, int ranks_of_host, std::size_t bytes) {
+    const KernelChannels channels = exchanging(hosts, ranks_of_host, 2);
+    const KernelWays ways(hosts * ranks_of_host, channels);
+    const KernelWay way = ways.way(Collective::kAllToAll, bytes, KernelLinkage::kAny);
+    EXPECT_EQ(way.algorithm, Algorithm::kAllToAll);
+    EXPECT_EQ(way.channels, 2) << "each has its links";
+    return ways.us(way, bytes);
+  };
+  constexpr double kBytesPerUs = 2 * 10 * 1000;  // two channels
+  EXPECT_NEAR(us(2, 4, 256 * kMiB), 4 * 0.5 * 256 * kMiB / kBytesPerUs, 100);
+  EXPECT_NEAR(us(4, 2, 256 * kMiB), 2 * 0.75 * 256 * kMiB / kBytesPerUs, 100);
+  EXPECT_LT(us(2, 4, 8), 100) << "a few messages";
+}
+
+/// What links of every two take stays as it is while ranks become more.
+TEST(KernelWay, ExchangesThroughSmallerSlotsWhereRanksAreMany) {
+  const auto bytes = [](int ranks) {
+    KernelChannels with = exchanging(ranks / 2, 2, 4), without = with;
+    without.exchange = false;
+    return kernel_bytes_with_far(ranks, with) - kernel_bytes_with_far(ranks, without);
+  };
+  EXPECT_GT(bytes(4), 0U);
+  for (const int ranks : {16, 32, kMostExchanging}) EXPECT_LT(bytes(ranks), 9 * kMiB) << ranks;
 }
 
 /// A part of them has no more of either kind than it has.

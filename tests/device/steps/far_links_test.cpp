@@ -76,9 +76,10 @@ class MemoryCarrier {
 };
 
 /// Such as links between hosts can have.
-ChannelForm simple_form(std::size_t slot_bytes, std::size_t slots) {
+ChannelForm simple_form(std::size_t slot_bytes, std::size_t slots, bool exchange = false) {
   ChannelForm form;
   form.ring[0] = form.tree[0] = {slot_bytes, slots};
+  if (exchange) form.exchange[0] = form.ring[0];
   return form;
 }
 
@@ -99,15 +100,15 @@ Word check_calls(int ranks, int hosts, unsigned seed, unsigned patience = 0) {
   for (std::size_t r = 0; r < host_of.size(); ++r)
     host_of[r] =
         static_cast<int>(r < static_cast<std::size_t>(hosts) ? r : random() % static_cast<unsigned>(hosts));
-  HostWorld world(ranks, 1, simple_form(256, 4), random_channels(random, ranks, 2), host_of);
+  HostWorld world(ranks, 1, simple_form(256, 4, true), random_channels(random, ranks, 2), host_of);
   if (patience > 0) world.be_patient(patience);
   MemoryCarrier carrier(world, ranks);
   EXPECT_GT(carrier.links(), 0U);
   for (int i = 0; i < 40; ++i) {
-    const Algorithm algorithms[] = {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing,
-                                    Algorithm::kAllGatherRing, Algorithm::kBroadcastChain,
-                                    Algorithm::kReduceChain,   Algorithm::kAllreduceTree,
-                                    Algorithm::kBroadcastTree, Algorithm::kReduceTree};
+    const Algorithm algorithms[] = {
+        Algorithm::kAllreduceRing,  Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+        Algorithm::kBroadcastChain, Algorithm::kReduceChain,       Algorithm::kAllreduceTree,
+        Algorithm::kBroadcastTree,  Algorithm::kReduceTree,        Algorithm::kAllToAll};
     check(world, carrier,
           {algorithms[random() % std::size(algorithms)], Protocol::kSimple, ranks,
            static_cast<int>(random() % static_cast<unsigned>(ranks)), 1 + random() % 1500, sizeof(int),
@@ -154,11 +155,48 @@ void check_grid(int rows, int columns, unsigned seed, unsigned patience = 0) {
               sizeof(int),
               find_reduce(Op::kSum, Type::kInt32),
               random() % 2 == 0};
-    if (call.has_blocks() && random() % 2 == 0)
-      for (int rank = 0; rank < ranks; ++rank)
-        call.counts.push_back(random() % 3 == 0 ? 0 : random() % (call.count + 1));
+    if (call.has_blocks() && random() % 2 == 0) call.counts = random_counts(random, call, call.count);
     check(world, carrier, call);
   }
+}
+
+/// Blocks of any lengths, with ranks of a host anywhere; more channels than distances, and fewer.
+void check_exchanges(int ranks, int hosts, int channels, unsigned seed, unsigned patience = 0) {
+  std::mt19937_64 random(seed);
+  std::vector<int> host_of;
+  for (int rank = 0; rank < ranks; ++rank) host_of.push_back(rank % hosts);
+  std::ranges::shuffle(host_of, random);
+  HostWorld world(ranks, 1, simple_form(128 * (1 + random() % 3), 1 + random() % 4, true),
+                  random_channels(random, ranks, channels), host_of);
+  if (patience > 0) world.be_patient(patience);
+  MemoryCarrier carrier(world, ranks);
+  for (int i = 0; i < 8; ++i) {
+    Call call{Algorithm::kAllToAll, Protocol::kSimple, ranks, 0, random() % 700, sizeof(int), nullptr};
+    if (i % 3 != 0) call.counts = random_counts(random, call, call.count);
+    check(world, carrier, call);
+  }
+}
+
+TEST(FarLinks, CarryExchanges) {
+  for (const int ranks : {2, 3, 4, 7})
+    for (int hosts = 2; hosts <= std::min(ranks, 4); ++hosts)
+      for (const int channels : {1, 2, 5})
+        check_exchanges(ranks, hosts, channels, static_cast<unsigned>(100 * ranks + 10 * hosts + channels));
+}
+
+TEST(FarLinks, GoOnWhereKernelsOfExchangesHaveLeft) {
+  check_exchanges(4, 2, 2, 1, 50);
+}
+
+/// Each byte goes where it is meant to go, once.
+TEST(FarLinks, SendNothingTwiceInExchanges) {
+  constexpr std::size_t kCount = 1000;
+  const std::vector<int> host_of{0, 0, 1, 1, 2};
+  HostWorld world(5, 1, simple_form(512, 4, true), plain_channels(5, 3), host_of);
+  MemoryCarrier carrier(world, 5);
+  check(world, carrier, {Algorithm::kAllToAll, Protocol::kSimple, 5, 0, kCount, sizeof(int), nullptr});
+  EXPECT_EQ(carrier.bytes(), (4 * 3 + 4) * kCount * sizeof(int))
+      << "four ranks send three others, one sends four";
 }
 
 TEST(FarLinks, CarryGrids) {

@@ -46,6 +46,12 @@ class Places {
           for (const Tree& tree : channel.tree) add(neighbours(tree, p), form.tree[p], r);
         }
         for (const auto* ends : {&channel.grid.local, &channel.grid.rail}) add(*ends, form.ring[0], r);
+        int links = 0;
+        for (int d = channel.exchange.first; d < ranks; d += channel.exchange.stride, ++links) {
+          Ends<1> of_distance{
+              {channel.exchange.links[links].from}, {channel.exchange.links[links].to}, 1, 1, {}};
+          add(of_distance, form.exchange[0], r);
+        }
         if (channel.grid.scratch == nullptr) continue;
         EXPECT_EQ(Memory::rank_of(channel.grid.scratch), r) << "it is a rank's own";
         take(channel.grid.scratch, form.ring[0].slot_count / 2 * form.ring[0].slot_bytes);
@@ -133,6 +139,7 @@ TEST(Layout, GivesEachLinkItsOwnPlaceThatBothEndsSee) {
       for (const auto& tree : shape.trees) links += tree.empty() ? 0 : kProtocols * 2 * (n - 1);
       if (ranks <= kMostPairwise) links += 2 * n * (n - 1);  // by LL and LL128
     }
+    links += n * (n - 1) * std::max<std::size_t>(1, shapes.size() / (n - 1));  // of the exchange
     check_places(places, ranks, links);
   }
 }
@@ -236,7 +243,9 @@ TEST(Layout, MayHaveMoreRingsThanTrees) {
 }
 
 TEST(Layout, NeedsLessForFewerChannels) {
-  const Layout layout(small_form(256, 4), 4, plain_channels(4, 16));
+  ChannelForm form = small_form(256, 4);
+  form.exchange[0] = {};  // which all channels share
+  const Layout layout(form, 4, plain_channels(4, 16));
   EXPECT_EQ(layout.bytes(0), 0U);
   EXPECT_EQ(layout.bytes(16), 16 * layout.bytes(1));
 }

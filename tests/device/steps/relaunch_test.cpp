@@ -26,8 +26,8 @@ Call call_of(const Way& way, int size, std::size_t count, bool in_place, std::mt
             sizeof(int),
             find_reduce(Op::kSum, Type::kInt32),
             in_place};
-  if (call.has_blocks() && random() % 2 == 0)  // the v forms
-    for (int r = 0; r < size; ++r) call.counts.push_back(random() % 3 == 0 ? 0 : random() % (count + 1));
+  if ((call.has_blocks() || call.exchanges()) && random() % 2 == 0)  // the v forms
+    call.counts = random_counts(random, call, count);
   return call;
 }
 

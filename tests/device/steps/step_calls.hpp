@@ -19,6 +19,7 @@ inline ChannelForm small_form(std::size_t slot_bytes, std::size_t slots, bool pa
     if (pairwise) form.pairwise[p] = {slot_bytes, slots};
   }
   form.pairwise[static_cast<int>(Protocol::kSimple)] = {};
+  form.exchange[static_cast<int>(Protocol::kSimple)] = {slot_bytes, slots};
   return form;
 }
 
@@ -39,7 +40,7 @@ class Buffers {
       }
       in.push_back(in_memory_[r].data() + kGuard + offset_bytes);
       out.push_back(out_memory_[r].data() + kGuard + offset_bytes);
-      if (call.in_place) {
+      if (call.is_in_place()) {
         out[r] = in[r];
         const std::size_t own = call.has_blocks() ? call.block(rank).first * sizeof(T) : 0;
         if (call.gathers()) in[r] += own;
@@ -57,7 +58,7 @@ class Buffers {
       const Bytes right = expected(call_, operands_, rank, before_[r]);
       const Bytes found(out[r], out[r] + right.size());
       ASSERT_EQ(first_difference<T>(found, right), -1) << "rank " << r;
-      if (call_.in_place && call_.in_count(rank) > call_.out_count(rank)) continue;
+      if (call_.is_in_place() && call_.in_count(rank) > call_.out_count(rank)) continue;
       for (std::size_t i = 0; i < kGuard; ++i) {
         ASSERT_EQ(out[r][-static_cast<std::ptrdiff_t>(i) - 1], std::byte{0x5a}) << "before the output";
         ASSERT_EQ((out[r] + right.size())[i], std::byte{0x5a}) << "behind the output";
@@ -85,6 +86,14 @@ struct Way {
   Algorithm algorithm;
   Protocol protocol;
 };
+/// Lengths of a call's blocks, up to `most`, where they may differ: every third is 0.
+template <class Random>
+std::vector<std::size_t> random_counts(Random& random, const Call& call, std::size_t most) {
+  const auto size = static_cast<std::size_t>(call.size);
+  std::vector<std::size_t> counts(call.exchanges() ? size * size : size);
+  for (std::size_t& count : counts) count = random() % 3 == 0 ? 0 : random() % (most + 1);
+  return counts;
+}
 /// The least number of equal rows, two or more, of two ranks or more; 0: there is none.
 inline int rows_of(int ranks) {
   int rows = 2;
@@ -104,6 +113,7 @@ inline std::vector<Way> every_way(int ranks) {
   for (const auto algorithm :
        {Algorithm::kAllreduceHier, Algorithm::kReduceScatterHier, Algorithm::kAllGatherHier})
     if (rows_of(ranks) > 0) ways.push_back({algorithm, Protocol::kSimple});
+  ways.push_back({Algorithm::kAllToAll, Protocol::kSimple});
   return ways;
 }
 

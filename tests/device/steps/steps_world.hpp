@@ -39,9 +39,10 @@ struct Call {
   Protocol protocol;
   int size, root;
   std::size_t count, elem_bytes;
-  ReduceFn reduce;  ///< nullptr where nothing is reduced
-  bool in_place = false;
-  std::vector<std::size_t> counts = {};  ///< of the blocks, by rank; empty: `count` each
+  ReduceFn reduce;        ///< nullptr where nothing is reduced
+  bool in_place = false;  ///< unless it exchanges()
+  /// Of the blocks, by rank, or by sender and receiver if it exchanges(); empty: `count` each.
+  std::vector<std::size_t> counts = {};
 
   bool gathers() const {
     return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kAllGatherHier;
@@ -49,8 +50,11 @@ struct Call {
   bool scatters() const {
     return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier;
   }
+  bool exchanges() const { return algorithm == Algorithm::kAllToAll; }
+  bool is_in_place() const { return in_place && !exchanges(); }
   bool moves() const {
-    return gathers() || algorithm == Algorithm::kBroadcastChain || algorithm == Algorithm::kBroadcastTree;
+    return gathers() || exchanges() || algorithm == Algorithm::kBroadcastChain ||
+           algorithm == Algorithm::kBroadcastTree;
   }
   bool has_blocks() const { return gathers() || scatters(); }
   /// Of a rank, of has_blocks().
@@ -59,11 +63,24 @@ struct Call {
     if (counts.empty()) return {r * count, count};
     return {std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}), counts[r]};
   }
-  std::vector<Part> blocks() const {
+  /// Of exchanges(): of what `of` sends, or else receives, the part that goes to `peer`, or comes from there.
+  Part exchanged(int of, bool sends, int peer) const {
+    const auto length = [&](int other) {
+      const int from = sends ? of : other, to = sends ? other : of;
+      return counts.empty() ? count : counts[static_cast<std::size_t>(from * size + to)];
+    };
+    Part part{0, length(peer)};
+    for (int other = 0; other < peer; ++other) part.first += length(other);
+    return part;
+  }
+  /// Task::blocks of a rank.
+  std::vector<Part> blocks(int rank) const {
     std::vector<Part> result;
-    for (int r = 0; r < size; ++r) result.push_back(block(r));
+    for (int r = 0; r < size; ++r) result.push_back(exchanges() ? exchanged(rank, true, r) : block(r));
+    for (int r = 0; r < size && exchanges(); ++r) result.push_back(exchanged(rank, false, r));
     return result;
   }
+  bool lists_blocks() const { return exchanges() || !counts.empty(); }
   /// The longest block, or a rank's chunk of an all-reduce in whole lines.
   std::size_t chunk() const {
     if (has_blocks()) return counts.empty() ? count : *std::max_element(counts.begin(), counts.end());
@@ -75,14 +92,16 @@ struct Call {
     return ((count + ranks - 1) / ranks + line - 1) / line * line;
   }
   std::size_t in_count(int rank) const {
+    if (exchanges()) return exchanged(rank, true, size - 1).first + exchanged(rank, true, size - 1).length;
     return scatters() ? total() : gathers() ? block(rank).length : count;
   }
   std::size_t out_count(int rank) const {
+    if (exchanges()) return exchanged(rank, false, size - 1).first + exchanged(rank, false, size - 1).length;
     return gathers() ? total() : scatters() ? block(rank).length : count;
   }
   std::size_t total() const { return has_blocks() ? block(size - 1).first + block(size - 1).length : count; }
 
-  /// blocks: what blocks() returns, as the ranks reach it.
+  /// blocks: what blocks(rank) returns, as the rank reaches it.
   Task task(int rank, const void* in, void* out, unsigned total_weight, const Part* blocks) const {
     return {.algorithm = algorithm,
             .protocol = protocol,
@@ -94,7 +113,7 @@ struct Call {
             .out = out,
             .count = total(),
             .chunk = chunk(),
-            .blocks = counts.empty() ? nullptr : blocks};
+            .blocks = lists_blocks() ? blocks : nullptr};
   }
 };
 
@@ -152,6 +171,13 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
     case Algorithm::kAllreduceHier:
     case Algorithm::kAllreduceTree:
       put(0, reduced(call, in, 0, call.count, order_from(0)));
+      break;
+    case Algorithm::kAllToAll:
+      for (int r = 0; r < call.size; ++r) {
+        const Part sent = call.exchanged(r, true, rank);
+        const std::byte* const at = in[static_cast<std::size_t>(r)].data() + sent.first * call.elem_bytes;
+        put(call.exchanged(rank, false, r).first, Bytes(at, at + sent.length * call.elem_bytes));
+      }
       break;
   }
   return before;
@@ -251,7 +277,8 @@ class HostWorld {
       std::atomic<bool> leaves[2] = {false, false};  ///< in turn, so that one can be cleared
       std::vector<std::unique_ptr<HostGroup::Agreement>> agreements;
     };
-    const std::vector<Part> blocks = call.blocks();
+    std::vector<std::vector<Part>> blocks;
+    for (int r = 0; r < ranks; ++r) blocks.push_back(call.blocks(r));
     std::atomic<bool> all_done = true;
     std::vector<std::unique_ptr<Rank>> states;
     std::vector<std::jthread> workers;
@@ -263,7 +290,7 @@ class HostWorld {
         for (int t = 0; t < threads_; ++t)
           workers.emplace_back([&, r, g, t] {
             HostGroup group(t, threads_, agreement);
-            Task mine = task(call, r, in, out, blocks.data());
+            Task mine = task(call, r, in, out, blocks[static_cast<std::size_t>(r)].data());
             for (unsigned launch = 0;; ++launch) {
               const Outcome outcome = perform_group<Operation, T>(group, g, mine);
               if (outcome == Outcome::kLeft) state.leaves[launch % 2] = true;

@@ -59,13 +59,14 @@ unsigned perform_by_turns(HostWorld& world, const Call& call, const std::vector<
   };
   std::mt19937_64 random(seed);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  const std::vector<Part> blocks = call.blocks();
+  std::vector<std::vector<Part>> blocks;
+  for (int r = 0; r < call.size; ++r) blocks.push_back(call.blocks(r));
   std::vector<Launch> launches(static_cast<std::size_t>(call.size));
   std::vector<std::size_t> unfinished;
   unsigned count = 0;
   const auto launch = [&](std::size_t r, bool resumes) {
     Launch& now = launches[r] = {};
-    Task task = world.task(call, static_cast<int>(r), in, out, blocks.data());
+    Task task = world.task(call, static_cast<int>(r), in, out, blocks[r].data());
     task.resumes = resumes;
     const int threads = 1 + static_cast<int>(r) % 3;
     for (int g = 0; g < world.groups(call.algorithm); ++g) {

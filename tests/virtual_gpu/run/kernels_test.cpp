@@ -140,7 +140,8 @@ constexpr Way kMovingInGrids[] = {{Algorithm::kAllGatherHier, Protocol::kSimple}
 constexpr Way kMoving[] = {{Algorithm::kAllGatherRing, Protocol::kSimple},
                            {Algorithm::kAllGatherRing, Protocol::kLL128},
                            {Algorithm::kBroadcastChain, Protocol::kSimple},
-                           {Algorithm::kBroadcastChain, Protocol::kLL128}};
+                           {Algorithm::kBroadcastChain, Protocol::kLL128},
+                           {Algorithm::kAllToAll, Protocol::kSimple}};
 
 template <class T>
 void check_collectives(const KernelOf& kernel, std::span<const Way> ways, int ranks, int channels,

@@ -98,7 +98,7 @@ class World {
         const TestSpace::Kind& kind = {.path = memory::Path::kNvlink})
       : size_(size), channels_(channels), kind_(kind), ends_(static_cast<std::size_t>(size)) {
     for (int p = 0; p < steps::kProtocols; ++p)
-      form_.ring[p] = form_.tree[p] = form_.pairwise[p] = {slot_bytes, slots};
+      form_.ring[p] = form_.tree[p] = form_.pairwise[p] = form_.exchange[p] = {slot_bytes, slots};
     const steps::Layout layout(form_, size, steps::channels_with_chains(size, channels));
     std::vector<std::byte*> memory;
     for (int r = 0; r < size; ++r)
@@ -112,6 +112,9 @@ class World {
         std::memcpy(&channel, at, sizeof(channel));
         give_places(channel);
         std::memcpy(at, &channel, sizeof(channel));
+        give_places_of_exchange(
+            channel.exchange,
+            table.data() + (reinterpret_cast<std::uintptr_t>(channel.exchange.links) - tables_.back()));
       }
       std::memcpy(space_.host(tables_.back()), table.data(), table.size());
       End& end = ends_[static_cast<std::size_t>(r)];
@@ -239,6 +242,18 @@ class World {
     }
   }
 
+  /// at: where its links are now.
+  void give_places_of_exchange(const steps::Distances& exchange, std::byte* at) {
+    for (int d = exchange.first; d < size_; d += exchange.stride, at += sizeof(steps::DistanceLinks)) {
+      steps::DistanceLinks links;
+      std::memcpy(&links, at, sizeof(links));
+      steps::Ends<1> ends{{links.from}, {links.to}, 1, 1, {}};
+      give_places(ends, 1, 1, form_.exchange[static_cast<int>(steps::Protocol::kSimple)]);
+      links.from = ends.from[0], links.to = ends.to[0];
+      std::memcpy(at, &links, sizeof(links));
+    }
+  }
+
   /// One grid for each of the ranks [0, ranks). The first fault.
   std::string launch(const Program& program, const std::string& kernel, const steps::Call& call,
                      unsigned threads, const Settings& settings, const std::vector<std::uint64_t>& in,
@@ -247,6 +262,12 @@ class World {
     Watch watch;
     std::mutex mutex;
     std::string first;
+    std::vector<std::uint64_t> blocks;
+    for (int rank = 0; rank < size_ && call.lists_blocks(); ++rank) {
+      const std::vector<loom::device::Part> mine = call.blocks(rank);
+      blocks.push_back(space_.add(mine.size() * sizeof(mine[0])));
+      std::memcpy(space_.host(blocks.back()), mine.data(), mine.size() * sizeof(mine[0]));
+    }
     /// Whether the kernel has left, and is to be launched again.
     const auto launch_one = [&](std::size_t r, bool resumes) {
       End& end = ends_[r];
@@ -254,15 +275,17 @@ class World {
       steps::Call mine_of = call;
       if (rank == size_ - 1) mine_of.count = last_count;
       const auto at = [&](int which) { return device<loom::device::Word>(end.words[which]); };
-      cuda::CollectiveArgs args{.task = mine_of.task(rank, device<void>(in[r]), device<void>(out[r]),
-                                                     static_cast<unsigned>(channels_), nullptr),
-                                .form = form_,
-                                .channels = device<steps::Channel>(tables_[r]),
-                                .abandoned = device<const loom::device::Word>(abandoned_),
-                                .failed = at(kFailed),
-                                .left = at(kLeft),
-                                .words = {at(kArrived), at(kEnded), 1},
-                                .patience = patience_};
+      cuda::CollectiveArgs args{
+          .task =
+              mine_of.task(rank, device<void>(in[r]), device<void>(out[r]), static_cast<unsigned>(channels_),
+                           blocks.empty() ? nullptr : device<loom::device::Part>(blocks[r])),
+          .form = form_,
+          .channels = device<steps::Channel>(tables_[r]),
+          .abandoned = device<const loom::device::Word>(abandoned_),
+          .failed = at(kFailed),
+          .left = at(kLeft),
+          .words = {at(kArrived), at(kEnded), 1},
+          .patience = patience_};
       args.task.resumes = resumes;
       for (const int which : {kLeft, kEnded}) space_.put(end.words[which], loom::device::Word{0});
       end.seen = end.failed = end.left = false;
