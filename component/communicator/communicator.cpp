@@ -146,6 +146,10 @@ bool Communicator::perform_on_device(const device::Call& call) {
     const bool asks_first = links_.state == LinkState::kNotMade && member_.group->wiring.shape.hosts > 1;
     if (asks_first && !device_calls_.may_be_on_gpus(call)) return false;
     if (is_linked()) carried = device_calls_.try_perform(call);
+    // One that does not wait may have to go through the host, and cannot make the links that it needs there.
+    if (carried && call.collective == device::Collective::kAllToAll &&
+        member_.group->wiring.shape.hosts > 1 && links_.pairwise_state == LinkState::kNotMade)
+      choose_when_linked(call);
   } catch (const Truncated&) {
     throw;
   } catch (...) {

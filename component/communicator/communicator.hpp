@@ -192,7 +192,6 @@ class Communicator {
   std::optional<Error> broken_;        ///< the cause, for all later calls
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;
-  bool wants_pairwise_ = false;  ///< a call that does not wait has lacked such links
   RequestQueue requests_{*this, execution_};
   std::list<Lane> lanes_;  ///< changes while nobody advances requests
   std::atomic<bool> lanes_released_ = false;

@@ -67,7 +67,6 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
         links_.state == LinkState::kFailed ||
         (links_.state == LinkState::kReady &&
          (algorithm != Algorithm::kPairwise || links_.pairwise_state != LinkState::kNotMade));
-    if (!connected && links_.state == LinkState::kReady) wants_pairwise_ = has_due_ = true;
     if (!connected && kind == LOOM_ON_DEVICE) return comes_again_staged();
     if (!connected && !linking_)
       member_.process.count_fallback(call.collective, FallbackReason::kNotConnected);
@@ -131,8 +130,6 @@ void Communicator::finish_requests_before_call() {
   if (broken_) throw *broken_;
   has_due_ = false;
   try {
-    // All ranks have made the calls that lacked them.
-    if (std::exchange(wants_pairwise_, false)) has_pairwise();
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
   } catch (...) {

@@ -3,7 +3,7 @@
 # rank of PROGRAM goes missing, as HOW says, in the middle of sums of COUNT numbers. The others get errors
 # within coll_loom_timeout and a message that names the peer, its host, the device and the last step; then
 # PROGRAM ends. Where its GPU fails (launch, fault), the last rank says so itself. LOST_PEER_MEMORY=device: the
-# numbers are on GPUs.
+# numbers are on GPUs; LOST_PEER_CALL=alltoall: they are exchanged.
 set -euo pipefail
 program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts
@@ -16,7 +16,7 @@ trap 'rm -f "$output"' EXIT
 recovery=() limit_s=90
 if [[ $how == kill ]]; then recovery=(--with-ft ulfm) limit_s=30; fi
 timeout "$limit_s" "$virtual_hosts" mpirun -n "$ranks" --map-by "ppr:$per_host:node" "${recovery[@]}" --mca coll_loom_timeout 3 "${arguments[@]}" \
-  "$program" "$how" "$count" "${LOST_PEER_MEMORY:-host}" \
+  "$program" "$how" "$count" "${LOST_PEER_MEMORY:-host}" "${LOST_PEER_CALL:-allreduce}" \
   >"$output" 2>&1 || rc=$?
 cat "$output"
 echo "mpirun ended with exit code $rc after $SECONDS s"

@@ -1,10 +1,9 @@
 // mpi_lost_peer -- the last rank goes missing in the middle of a loop of collectives across hosts, in the way
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
-// back later), launch
-// (its virtual GPU takes no more kernels), fault (a kernel there fails). The second argument: how many
-// numbers are summed; a third one, `device`: on GPUs. Every other rank must get an MPI error from the call,
-// go on with a communicator without the missing host, and then end the job. check_lost_peer.sh runs it and
-// looks at the messages.
+// back later), launch (its virtual GPU takes no more kernels), fault (a kernel there fails). The second
+// argument: how many numbers are summed; a third one, `device`: on GPUs; a fourth one, `alltoall`: they are
+// exchanged, and not summed. Every other rank must get an MPI error from the call, go on with a communicator
+// without the missing host, and then end the job. check_lost_peer.sh runs it and looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
 #include <mpi-ext.h>
@@ -46,19 +45,24 @@ const char* called(int error_class) {
   return "";
 }
 
-/// Returns the error class of a sum, or -1 where the result is wrong.
-int sum(Memory& memory, int count, MPI_Comm comm) {
-  int ranks, error_class;
+bool exchanges = false;
+
+/// Returns the error class of a call, or -1 where the result is wrong.
+int perform(Memory& memory, int count, MPI_Comm comm) {
+  int rank, ranks, error_class;
+  MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &ranks);
+  const int block = count / ranks;
   int* const values = reinterpret_cast<int*>(memory.mirror.data());
-  for (int i = 0; i < count; ++i) values[i] = 1;
+  for (int i = 0; i < count; ++i) values[i] = exchanges ? rank : 1;
   memory.upload();
-  const int error = MPI_Allreduce(MPI_IN_PLACE, memory.address(), count, MPI_INT, MPI_SUM, comm);
+  const int error = exchanges ? MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INT, memory.address(), block, MPI_INT, comm)
+                              : MPI_Allreduce(MPI_IN_PLACE, memory.address(), count, MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
   memory.download();
-  for (int i = 0; i < count; ++i)
-    if (values[i] != ranks) return -1;
+  for (int i = 0; i < (exchanges ? block * ranks : count); ++i)
+    if (values[i] != (exchanges ? i / block : ranks)) return -1;
   return MPI_SUCCESS;
 }
 
@@ -82,18 +86,19 @@ int main(int argc, char** argv) {
 
   const int count = argc > 2 ? std::atoi(argv[2]) : 1 << 20;
   const bool device = argc > 3 && std::strcmp(argv[3], "device") == 0;
+  exchanges = argc > 4 && std::strcmp(argv[4], "alltoall") == 0;
   Memory values(static_cast<std::size_t>(count) * sizeof(int),
                 device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost);
-  sum(values, count, rest);  // makes links while all ranks are well
+  perform(values, count, rest);  // makes links while all ranks are well
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
     if (call == 20 && rank == ranks - 1) go_missing(how);
-    error_class = sum(values, count, MPI_COMM_WORLD);
+    error_class = perform(values, count, MPI_COMM_WORLD);
   }
   std::printf("rank %d: error class %d%s, then %d\n", rank, error_class, called(error_class),
-              sum(values, count, MPI_COMM_WORLD));
+              perform(values, count, MPI_COMM_WORLD));
   for (int call = 0; call < 3 && stays; ++call)
-    if (const int of_rest = sum(values, count, rest); of_rest != MPI_SUCCESS)
+    if (const int of_rest = perform(values, count, rest); of_rest != MPI_SUCCESS)
       std::printf("rank %d: the rest fails with %d\n", rank, of_rest);
   if (stays) {
     MPI_Barrier(rest);

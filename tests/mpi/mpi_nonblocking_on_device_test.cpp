@@ -329,6 +329,10 @@ int main(int argc, char** argv) {
   every_collective(0, comm);
   for (int i = 0; i < 2; ++i) iallreduce(0, other);
   for (const MPI_Comm each : {comm, other}) MPI_Barrier(each);
+  if (between_hosts()) {  // all-to-alls have links of their own, which one of them makes
+    Ints in(kCount * ranks, mine), out(kCount * ranks, nothing);
+    MPI_Alltoall(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, comm);
+  }
   every_collective(1, comm);
   step_back_together(comm);
   start_many(comm);
