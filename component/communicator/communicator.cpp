@@ -137,6 +137,17 @@ std::optional<Algorithm> Communicator::try_perform(const device::Call& call) {
   }
 }
 
+/// An all-to-all on GPUs that does not wait may have to go through the host, and cannot make the links that
+/// it needs there. All ranks have just performed one that may.
+void Communicator::make_links_for_nonblocking(const device::Call& call) {
+  if (call.collective != device::Collective::kAllToAll || member_.group->wiring.shape.hosts == 1 ||
+      links_.pairwise_state != LinkState::kNotMade ||
+      selector_.choose(call, true).algorithm != Algorithm::kPairwise)
+    return;
+  execution_.holds_everywhere(true);  // a rank that has failed alone is found here: has_pairwise() would wait
+  has_pairwise();
+}
+
 bool Communicator::perform_on_device(const device::Call& call) {
   if (linking_) return false;
   finish_requests_before_call();  // first: what they have found out decides, too
@@ -146,10 +157,7 @@ bool Communicator::perform_on_device(const device::Call& call) {
     const bool asks_first = links_.state == LinkState::kNotMade && member_.group->wiring.shape.hosts > 1;
     if (asks_first && !device_calls_.may_be_on_gpus(call)) return false;
     if (is_linked()) carried = device_calls_.try_perform(call);
-    // One that does not wait may have to go through the host, and cannot make the links that it needs there.
-    if (carried && call.collective == device::Collective::kAllToAll &&
-        member_.group->wiring.shape.hosts > 1 && links_.pairwise_state == LinkState::kNotMade)
-      choose_when_linked(call);
+    if (carried) make_links_for_nonblocking(call);
   } catch (const Truncated&) {
     throw;
   } catch (...) {

@@ -154,6 +154,7 @@ class Communicator {
   void learn_what_is_small() noexcept;
   bool is_linked();
   bool has_pairwise();
+  void make_links_for_nonblocking(const device::Call& call);
   Choice choose_when_linked(const device::Call& call);
   std::optional<Algorithm> try_perform(const device::Call& call);
   std::optional<Algorithm> end_call(const device::Call& call);

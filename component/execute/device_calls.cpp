@@ -294,7 +294,9 @@ bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on. A rank without any has that of the links, or, before there are any, that of its thread.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
-  if (needs_pairs(call) && call.owns_its_block) return {};  // a result would cover what is yet to be sent
+  const bool covers = device::lists_blocks(call.collective) ? call.owns_its_block : call.in == call.out;
+  if (member_.group->wiring.shape.hosts > 1 && device::cuda::exchanges(call.collective) && covers)
+    return {};  // a result would cover what is yet to be sent
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;

@@ -169,7 +169,9 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
   if (form && form->has_kernels()) {
     const int limit = form->channels;
     if (!take_channels(facts, *form)) return false;
-    // Trees may take more than chains, of which nothing was known, and a file may have more channels.
+    // Trees may take more than chains, of which nothing was known, and a file may have more channels. Or
+    // there are fewer of them, and room for links of every two ranks.
+    form->kernels.exchange = wanted->kernels.exchange;
     const GpuLinks::Form found = *form;
     form = form_in(*form, ranks, room);
     const int channels = form ? form->channels : 0;
@@ -177,6 +179,9 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
       tell_room(channels, found, room);
     else if (channels == limit && limit < wanted->channels)
       tell_room(channels, *wanted, room);
+    if (form && form->kernels.exchange != found.kernels.exchange && member_.tells(1))
+      say("kernels",
+          "No call of alltoall(v, w) goes by kernel: there is no GPU memory for links of every two ranks.");
   } else if (form && wanted->has_kernels()) {
     tell_room(0, *wanted, room);
   }

@@ -219,8 +219,7 @@ std::optional<Owner> DeviceCalls::owner_for_persistent(const device::Call& call,
   const int ranks = member_.bootstrap.size();
   if (member_.group->wiring.shape.hosts > 1 && device::cuda::bytes_elsewhere(call, member_.rank, ranks) > 0)
     owner.reset();
-  const auto [alike, lacking] = who_lacks(call, owner.has_value(), owner.has_value());
-  const bool all = alike && lacking == 0;
+  const bool all = who_lacks(call, owner.has_value(), true).alike;
   if (!all || (by.links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call)))) return {};
   return owner;
 }

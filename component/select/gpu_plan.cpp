@@ -138,6 +138,7 @@ GpuPlan::GpuPlan(const connect::Placement& placement, std::span<const topo::Mach
     channels_ =
         channels_of(placement, hosts, {.max_channels = links_->channels, .most_gbps = request.most_gbps});
     run_channels(*links_, *channels_);
+    links_->kernels.exchange = wanted->kernels.exchange;
     links_ = form_in(*links_, ranks, room);
   }
   if (links_ && links_->has_kernels()) {

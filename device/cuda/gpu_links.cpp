@@ -70,9 +70,13 @@ std::uint64_t GpuLinks::room_for(const Form& form, int ranks) {
 }
 
 std::optional<GpuLinks::Form> GpuLinks::fitting(Form form, int ranks, std::uint64_t room) {
+  const bool exchange = form.kernels.exchange;
   while (room_for(form, ranks) > room)
     if (!form.shrink(ranks)) return {};
-  return form;
+  // Whatever else has gone since may have left room.
+  Form with_exchange = form;
+  with_exchange.kernels.exchange = exchange && form.has_kernels();
+  return room_for(with_exchange, ranks) <= room ? with_exchange : form;
 }
 
 std::uint64_t GpuLinks::least_room(Form form, int ranks) {

@@ -60,9 +60,8 @@ Operands operands_of(const Call& call, int ranks) {
 }  // namespace
 
 std::size_t bytes_elsewhere(const Call& call, int rank, int ranks) {
-  if (call.in != call.out) return 0;
-  if (call.collective == Collective::kAllToAll) return static_cast<std::size_t>(ranks) * call.bytes();
-  const bool covers = call.collective == Collective::kReduceScatterV && !has_equal_parts(call, ranks);
+  const bool covers =
+      call.collective == Collective::kReduceScatterV && call.in == call.out && !has_equal_parts(call, ranks);
   return covers ? (call.bounds[rank + 1] - call.bounds[rank]) * call.elem_bytes() : 0;
 }
 

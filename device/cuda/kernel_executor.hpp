@@ -13,9 +13,8 @@
 
 namespace loom::device::cuda {
 
-/// Of the result that must go elsewhere first; 0: it may lie in its place at once. An all-to-all into the
-/// place of its operand, and such a reduce-scatter whose blocks differ in length, would cover blocks that are
-/// yet to be sent. (Where an all-to-all lists its blocks, nobody asks: it has to be staged.)
+/// Of the result that must go elsewhere first; 0: it may lie in its place at once. A reduce-scatter into the
+/// place of its operand, whose blocks differ in length, would cover blocks that are yet to be sent.
 std::size_t bytes_elsewhere(const Call& call, int rank, int ranks);
 
 class KernelExecutor {

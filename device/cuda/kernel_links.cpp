@@ -53,6 +53,8 @@ void KernelLinks::start(steps::Task task, std::optional<Op> op, Type type, int c
                         std::span<const Part> blocks) {
   task.rank = rank_;
   const steps::LinkKind kind = steps::links_of(task.algorithm);
+  if (kind == steps::LinkKind::kExchange && channels != layout_.channels())
+    throw Error(ErrorCode::kInternal, "An all-to-all goes by some of the channels that share its distances.");
   task.total_weight = layout_.total_weight(kind, channels);
   if (carrier_ != nullptr) carrier_->enter(kind);
   if (!blocks.empty()) {

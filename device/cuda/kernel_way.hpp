@@ -125,7 +125,7 @@ class KernelWays {
   GpuSpeeds speeds_;
 };
 
-/// A Task of a call's sizes (see steps::Task), equal on all ranks. Chunks are whole lines, so that vectors
+/// A Task of a call's sizes (see steps::Task). Chunks are whole lines, so that vectors
 /// stay aligned. count: of a block, where the collective has equal ones.
 steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_bytes, int size);
 /// The same for blocks of any lengths, in elements, as Task::blocks lists them, which is left to the caller.

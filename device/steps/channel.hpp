@@ -150,7 +150,8 @@ LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const C
   }
 }
 
-/// One rank's share of one call; equal on all ranks but for rank, buffers and `resumes`. Sizes in elements.
+/// One rank's share of one call; equal on all ranks but for rank, buffers and `resumes`, and the sizes of an
+/// all-to-all. Sizes in elements.
 ///
 ///   algorithm            in                    out                    message
 ///   kAllreduceRing       count                 count                  blocks of `chunk`; a shorter last one

@@ -48,21 +48,23 @@ const char* called(int error_class) {
 bool exchanges = false;
 
 /// Returns the error class of a call, or -1 where the result is wrong.
-int perform(Memory& memory, int count, MPI_Comm comm) {
+int perform(Memory& operand, Memory& result, int count, MPI_Comm comm) {
   int rank, ranks, error_class;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &ranks);
   const int block = count / ranks;
-  int* const values = reinterpret_cast<int*>(memory.mirror.data());
+  int* const values = reinterpret_cast<int*>(operand.mirror.data());
   for (int i = 0; i < count; ++i) values[i] = exchanges ? rank : 1;
-  memory.upload();
-  const int error = exchanges ? MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INT, memory.address(), block, MPI_INT, comm)
-                              : MPI_Allreduce(MPI_IN_PLACE, memory.address(), count, MPI_INT, MPI_SUM, comm);
+  operand.upload();
+  const int error =
+      exchanges ? MPI_Alltoall(operand.address(), block, MPI_INT, result.address(), block, MPI_INT, comm)
+                : MPI_Allreduce(operand.address(), result.address(), count, MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
-  memory.download();
+  result.download();
+  const int* const results = reinterpret_cast<const int*>(result.mirror.data());
   for (int i = 0; i < (exchanges ? block * ranks : count); ++i)
-    if (values[i] != (exchanges ? i / block : ranks)) return -1;
+    if (results[i] != (exchanges ? i / block : ranks)) return -1;
   return MPI_SUCCESS;
 }
 
@@ -87,18 +89,19 @@ int main(int argc, char** argv) {
   const int count = argc > 2 ? std::atoi(argv[2]) : 1 << 20;
   const bool device = argc > 3 && std::strcmp(argv[3], "device") == 0;
   exchanges = argc > 4 && std::strcmp(argv[4], "alltoall") == 0;
-  Memory values(static_cast<std::size_t>(count) * sizeof(int),
-                device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost);
-  perform(values, count, rest);  // makes links while all ranks are well
+  const loom::mpi::MemoryKind kind = device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost;
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(int);
+  Memory operand(bytes, kind), result(bytes, kind);
+  perform(operand, result, count, rest);  // makes links while all ranks are well
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
     if (call == 20 && rank == ranks - 1) go_missing(how);
-    error_class = perform(values, count, MPI_COMM_WORLD);
+    error_class = perform(operand, result, count, MPI_COMM_WORLD);
   }
   std::printf("rank %d: error class %d%s, then %d\n", rank, error_class, called(error_class),
-              perform(values, count, MPI_COMM_WORLD));
+              perform(operand, result, count, MPI_COMM_WORLD));
   for (int call = 0; call < 3 && stays; ++call)
-    if (const int of_rest = perform(values, count, rest); of_rest != MPI_SUCCESS)
+    if (const int of_rest = perform(operand, result, count, rest); of_rest != MPI_SUCCESS)
       std::printf("rank %d: the rest fails with %d\n", rank, of_rest);
   if (stays) {
     MPI_Barrier(rest);

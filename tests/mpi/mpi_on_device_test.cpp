@@ -190,7 +190,7 @@ void every_collective() {
     if (rank == root) out.is(sum, "a reduce is wrong");
   });
   for (const bool in_place : {false, true})
-    check("alltoall", expected && (executor != "kernel" || between_hosts()), [&] {
+    check("alltoall", expected && (between_hosts() ? !in_place : executor != "kernel"), [&] {
       const auto sent = [](int i) { return i / kCount + rank * 10'000; };
       Ints in(kCount * ranks, sent), out(kCount * ranks, in_place ? std::function<int(int)>(sent) : nothing);
       MPI_Alltoall(in_place ? MPI_IN_PLACE : in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT,

@@ -323,6 +323,25 @@ TEST_F(ZeroCopy, EndsForAllWhereOneRankFailsOnTheWay) {
   EXPECT_THAT(one.read(), ::testing::Each(1)) << "it has gone back to its owner";
 }
 
+/// They take little beside rings and trees, and go only where nothing else can.
+TEST(GpuLinksForm, HasLinksForAllToAllsWhereThereIsRoom) {
+  constexpr int kRanks = 8;
+  GpuLinks::Form whole{.bounce_bytes = 0};
+  for (int rank = 0; rank < kRanks; ++rank) whole.kernels.hosts.push_back(rank / 4);
+  whole.kernels.exchange = true;
+  const std::uint64_t all = GpuLinks::room_for(whole, kRanks);
+  EXPECT_TRUE(GpuLinks::fitting(whole, kRanks, all)->kernels.exchange);
+  const auto halved = GpuLinks::fitting(whole, kRanks, all * 3 / 4);
+  EXPECT_LT(halved->channels, whole.channels);
+  EXPECT_TRUE(halved->kernels.exchange) << "half of the channels leave room for them";
+  GpuLinks::Form least = whole;
+  while (least.shrink(kRanks)) {
+  }
+  const auto smallest = GpuLinks::fitting(whole, kRanks, GpuLinks::room_for(least, kRanks));
+  EXPECT_EQ(smallest->channels, 1);
+  EXPECT_FALSE(smallest->kernels.exchange);
+}
+
 TEST(GpuLinksForm, IsAsLargeAsThereIsRoom) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const GpuLinks::Form both, kernels{.bounce_bytes = 0}, zero_copy{.channels = 0};
