@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "connect/bytes.hpp"
+#include "connect/path_type.hpp"
 #include "connect/node_plans.hpp"
 #include "search/graph_xml.hpp"
 #include "search/path_tables.hpp"

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "connect/bytes.hpp"
+#include "connect/path_type.hpp"
 #include "topo/bandwidth.hpp"
 
 namespace loom::connect {

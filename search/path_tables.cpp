@@ -82,7 +82,8 @@ std::vector<Gpus> faster_than_network(const topo::Paths& paths) {
   }
   std::sort(order.begin(), order.end());
   std::vector<std::vector<std::size_t>> places;
-  for (const auto& [strangers, host, device, i] : order) {
+  for (const auto& [strangers, host, device, gpu] : order) {
+    const std::size_t i = gpu;  // lambdas of clang 14 capture no structured binding
     const auto group = std::find_if(places.begin(), places.end(), [&](const auto& members) {
       return std::all_of(members.begin(), members.end(), [&](std::size_t j) { return joined(i, j); });
     });

@@ -153,7 +153,8 @@ bool DeviceLinks::join_hosts(const Ways& ways, const char* otherwise) {
   };
   const auto join = [&] {
     network->connect([&](int rank) {
-      return ByteReader(std::span(all).subspan(static_cast<std::size_t>(rank) * longest, longest));
+      return ByteReader(std::span(all).subspan(static_cast<std::size_t>(rank) * longest, longest),
+                        kHandleOfLinks);
     });
     links_.gpus->carry_by(std::move(network));
     return true;

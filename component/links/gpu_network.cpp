@@ -54,14 +54,14 @@ void GpuNetwork::write_handle(ByteWriter& writer) const {
   for (const End& end : ends_) rails.push_back(end.rail);
   std::ranges::sort(rails);
   rails.erase(std::ranges::unique(rails).begin(), rails.end());
-  writer.value(static_cast<std::uint32_t>(rails.size()));
-  for (const RailId rail : rails) writer.string(transport_.address_of(rail));
-  writer.value(static_cast<std::uint32_t>(ends_.size()));
+  writer.put(static_cast<std::uint32_t>(rails.size()));
+  for (const RailId rail : rails) writer.put_all(transport_.address_of(rail));
+  writer.put(static_cast<std::uint32_t>(ends_.size()));
   for (const End& end : ends_) {
-    writer.value(static_cast<std::int32_t>(end.far.link));
-    writer.value(end.net().inbox());
-    writer.value(static_cast<std::uint32_t>(std::ranges::find(rails, end.rail) - rails.begin()));
-    writer.value(static_cast<std::uint8_t>(end.far.on_gpu));
+    writer.put(static_cast<std::int32_t>(end.far.link));
+    writer.put(end.net().inbox());
+    writer.put(static_cast<std::uint32_t>(std::ranges::find(rails, end.rail) - rails.begin()));
+    writer.put(static_cast<std::uint8_t>(end.far.on_gpu));
   }
 }
 
@@ -91,13 +91,18 @@ std::vector<int> GpuNetwork::peers() const {
 
 /// A link has one end there, for it has two in all.
 void GpuNetwork::connect_to(int peer, ByteReader handle) {
-  std::vector<ucx_transport::Bytes> addresses(handle.value<std::uint32_t>());
-  for (ucx_transport::Bytes& address : addresses) address = handle.string();
-  for (auto left = handle.value<std::uint32_t>(); left > 0; --left) {
-    const auto link = handle.value<std::int32_t>();
-    const auto inbox = handle.value<ucx_transport::InboxId>();
-    const ucx_transport::Bytes& address = addresses.at(handle.value<std::uint32_t>());
-    const bool on_gpu = handle.value<std::uint8_t>() != 0;
+  std::vector<ucx_transport::Bytes> addresses;
+  for (auto left = handle.get<std::uint32_t>(); left > 0; --left) {
+    const std::span<const std::byte> address = handle.get_all();
+    addresses.emplace_back(address.begin(), address.end());
+  }
+  for (auto left = handle.get<std::uint32_t>(); left > 0; --left) {
+    const auto link = handle.get<std::int32_t>();
+    const auto inbox = handle.get<ucx_transport::InboxId>();
+    const auto which = handle.get<std::uint32_t>();
+    if (which >= addresses.size()) handle.fail("an address is not there");
+    const ucx_transport::Bytes& address = addresses[which];
+    const bool on_gpu = handle.get<std::uint8_t>() != 0;
     for (const End& end : ends_)
       if (end.far.peer == peer && end.far.link == link) end.net().connect(address, inbox, end.rail, on_gpu);
   }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "component/setup/byte_stream.hpp"
+#include "base/bytes.hpp"
 #include "component/setup/group.hpp"
 #include "device/link/carrier.hpp"
 #include "device/steps/layout.hpp"

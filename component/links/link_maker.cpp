@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/format.hpp"
 #include "component/links/idle_links.hpp"
 #include "component/links/shared_layout.hpp"
-#include "component/setup/byte_stream.hpp"
 #include "device/link/memory_near.hpp"
 #include "device/link/peer_memory.hpp"
 
 namespace loom {
+namespace {
+
+ByteReader reader_of(std::span<const std::byte> handle) {
+  return {handle, kHandleOfLinks};
+}
+
+}  // namespace
 
 void LinkMaker::make() {
   const bool made = agree_on(member_.bootstrap, member_.process, [&](Agreement& agreement) {
@@ -81,7 +88,7 @@ std::vector<std::byte> LinkMaker::make_first_ends() {
   const device::MemoryNear near(member_.process.numa_node());
 
   ByteWriter writer;
-  writer.value(links_.make_segment(*member_.group));
+  writer.put(links_.make_segment(*member_.group));
   if (transport == nullptr) return writer.take();
   make_all(sets, *transport, member_.group->names, writer);
   links_.trees = trees_of(links_.of(LinkKind::kTrees), *member_.group);
@@ -90,10 +97,10 @@ std::vector<std::byte> LinkMaker::make_first_ends() {
 
 void LinkMaker::join_first_ends(const GatheredBytes& handles) {
   links_.join_segments(*member_.group, member_.rank,
-                       [&](int rank) { return ByteReader(handles[rank]).value<device::SegmentHandle>(); });
+                       [&](int rank) { return reader_of(handles[rank]).get<device::SegmentHandle>(); });
   join_all(links_.first_between_hosts(), [&](int rank) {
-    ByteReader reader(handles[rank]);
-    reader.value<device::SegmentHandle>();
+    ByteReader reader = reader_of(handles[rank]);
+    reader.get<device::SegmentHandle>();
     return reader;
   });
 }
@@ -104,7 +111,7 @@ std::vector<std::int64_t> LinkMaker::readable_peers(const GatheredBytes& handles
     return {};
   std::vector<std::int64_t> pids;
   for (int rank = 0; rank < member_.bootstrap.size(); ++rank) {
-    const auto handle = ByteReader(handles[rank]).value<device::SegmentHandle>();
+    const auto handle = reader_of(handles[rank]).get<device::SegmentHandle>();
     const auto* token = reinterpret_cast<const std::byte*>(handle.address);
     if (!device::can_read_peer_memory(handle.pid, token, handle.token)) return {};
     pids.push_back(handle.pid);
@@ -147,7 +154,7 @@ void LinkMaker::make_pairwise() {
 
 void LinkMaker::make_every_pair(Agreement& agreement) {
   const GatheredBytes handles = agreement.all_gather_bytes(make_pairwise_ends());
-  join_all(links_.pairwise(), [&](int rank) { return ByteReader(handles[rank]); });
+  join_all(links_.pairwise(), [&](int rank) { return reader_of(handles[rank]); });
   agreement.agree();
   try {
     try_network(links_.pairwise(), {});

@@ -56,20 +56,20 @@ void LinkSet::write_handle(ByteWriter& writer) const {
     if (ends.send) ids.send = ends.send->inbox();
     if (ends.receive) ids.receive = ends.receive->inbox();
   }
-  writer.value(static_cast<std::uint32_t>(places.size()));
-  for (const InboxIds& ids : places) writer.value(ids);
+  writer.put(static_cast<std::uint32_t>(places.size()));
+  for (const InboxIds& ids : places) writer.put(ids);
 }
 
 std::vector<InboxIds> LinkSet::read_handle(ByteReader& reader) {
   std::vector<InboxIds> places;
-  for (auto left = reader.value<std::uint32_t>(); left > 0; --left)
-    places.push_back(reader.value<InboxIds>());
+  for (auto left = reader.get<std::uint32_t>(); left > 0; --left) places.push_back(reader.get<InboxIds>());
   return places;
 }
 
 void LinkSet::join(const Ends& ends, const ucx_transport::Bytes& worker_address,
                    const std::vector<InboxIds>& handle) {
-  const InboxIds& there = handle.at(ends.peer.place_there);
+  if (ends.peer.place_there >= handle.size()) cannot_be_read(kHandleOfLinks, "a link is not there");
+  const InboxIds& there = handle[ends.peer.place_there];
   if (ends.send) ends.send->connect(worker_address, there.receive);
   if (ends.receive) ends.receive->connect(worker_address, there.send);
 }
@@ -106,7 +106,7 @@ std::optional<int> LinkSet::find_not_quiet(std::uint64_t& released) const {
 
 void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, const RankNames& names,
               ByteWriter& writer) {
-  writer.string(transport.address());
+  writer.put_all(transport.address());
   for (LinkSet& set : sets) {
     set.make(transport, names);
     set.write_handle(writer);
@@ -117,7 +117,8 @@ void join_all(std::span<const LinkSet> sets, const std::function<ByteReader(int 
   for (std::size_t which = 0; which < sets.size(); ++which)
     for (const LinkSet::Ends& ends : sets[which].ends()) {
       ByteReader reader = handle_of(ends.peer.rank);
-      const ucx_transport::Bytes worker_address = reader.string();
+      const std::span<const std::byte> address = reader.get_all();
+      const ucx_transport::Bytes worker_address(address.begin(), address.end());
       for (std::size_t before = 0; before < which; ++before) LinkSet::read_handle(reader);
       LinkSet::join(ends, worker_address, LinkSet::read_handle(reader));
     }

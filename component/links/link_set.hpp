@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "component/setup/byte_stream.hpp"
+#include "base/bytes.hpp"
 #include "component/setup/group.hpp"
 #include "device/host/exchange_executor.hpp"
 #include "device/link/waiter.hpp"
@@ -126,6 +126,8 @@ inline std::optional<int> not_quiet_in(std::span<const LinkSet> sets, std::uint6
 void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, const RankNames& names,
               ByteWriter& writer);
 /// Joins them to the others' ends. handle_of(rank) begins where that rank wrote. Throws Error.
+/// What handles are called in messages.
+inline constexpr const char* kHandleOfLinks = "What a rank tells of its links";
 void join_all(std::span<const LinkSet> sets, const std::function<ByteReader(int rank)>& handle_of);
 /// Sends one word by each rail of each link and waits for those of the others: UCX may find a transport that
 /// no packet passes. `awaited` becomes the rank whose word it waits for. Throws Error: kUnreachable, and what

@@ -3,6 +3,10 @@
 // table is chosen at run time. Of Highway only headers are used, so that the plugin needs no further library.
 #include "device/reduce/reduce.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstring>
 #include <utility>
@@ -242,9 +246,14 @@ struct Choice {
 };
 
 #if defined(__x86_64__)
+// Clang's __builtin_cpu_supports() does not know it.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 // All that Highway lets the compiler use for these targets, in any of its versions.
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("aes") &&
          __builtin_cpu_supports("pclmul");
 }

@@ -41,7 +41,7 @@ class TwoRanks : public ::testing::Test {
       handles[rank] = writer.take();
     }
     for (const auto& sets : sets_)
-      join_all(sets, [&](int rank) { return ByteReader(handles[static_cast<std::size_t>(rank)]); });
+      join_all(sets, [&](int rank) { return ByteReader(handles[static_cast<std::size_t>(rank)], kHandleOfLinks); });
   }
   /// On both ranks; returns what that says on each, nothing if it succeeds.
   std::array<std::string, 2> try_both(double timeout_s = 20) {

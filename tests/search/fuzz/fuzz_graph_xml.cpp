@@ -1,5 +1,5 @@
 // fuzz_graph_xml.cpp -- any bytes as a file of channels: they give plans that fit the machine or an Error,
-// never a crash. Without libFuzzer replay.cpp of topo's fuzz targets runs it over files.
+// never a crash. Without libFuzzer tests/replay.cpp runs it over files.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

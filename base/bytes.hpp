@@ -1,5 +1,5 @@
-// bytes.hpp -- what nodes tell each other of themselves, value by value, as one string of bytes between ranks
-// of one build. Reading takes whatever bytes come.
+// bytes.hpp -- what ranks tell each other, value by value, as one string of bytes between processes of one
+// build. Reading takes whatever bytes come.
 #pragma once
 
 #include <cmath>
@@ -7,14 +7,14 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "topo/paths.hpp"
 
-namespace loom::connect {
+namespace loom {
 
 /// Throws Error (kInternal).
 [[noreturn]] inline void cannot_be_read(const char* what, const char* why) {
@@ -24,7 +24,8 @@ namespace loom::connect {
 class ByteWriter {
  public:
   template <class T>
-  void put(T value) {
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), bytes, bytes + sizeof(T));
   }
@@ -45,7 +46,7 @@ class ByteReader {
   ByteReader(std::span<const std::byte> bytes, const char* what) : bytes_(bytes), what_(what) {}
 
   template <class T>
-  T get() {
+  requires std::is_trivially_copyable_v<T> T get() {
     T value;
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
@@ -79,9 +80,4 @@ class ByteReader {
   const char* what_;
 };
 
-inline topo::PathType get_path_type(ByteReader& reader) {
-  constexpr int kTypes = static_cast<int>(topo::PathType::kDis) + 1;
-  return static_cast<topo::PathType>(reader.get_below<std::uint8_t>(kTypes, "a path type is unknown"));
-}
-
-}  // namespace loom::connect
+}  // namespace loom
