@@ -290,7 +290,7 @@ std::vector<std::int16_t> get_ports(ByteReader& reader, std::size_t count) {
   const std::span<const std::byte> bytes = reader.get_all();
   if (bytes.size() % sizeof(std::int16_t) != 0) reader.fail("a port is cut off");
   std::vector<std::int16_t> ports(bytes.size() / sizeof(std::int16_t));
-  std::memcpy(ports.data(), bytes.data(), ports.size() * sizeof(std::int16_t));
+  if (!ports.empty()) std::memcpy(ports.data(), bytes.data(), bytes.size());
   for (const std::int16_t port : ports)
     if (port < 0 || static_cast<std::size_t>(port) >= count) reader.fail("a port is not there");
   return ports;
