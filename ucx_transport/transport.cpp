@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/random_word.hpp"
 #include "device/cuda/gpu.hpp"
 #include "device/link/step_flag.hpp"
 #include "ucx_transport/descriptors.hpp"
@@ -316,8 +317,11 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
 
 InboxId Transport::open(Inbox& inbox) {
   const std::lock_guard lock(mutex_);
-  inboxes_.emplace(next_inbox_, &inbox);
-  return next_inbox_++;
+  // UCX's ports are open to whoever reaches them: numbers that nobody outside the job knows.
+  InboxId id = 0;
+  while (id == 0 || inboxes_.contains(id)) id = random_word();
+  inboxes_.emplace(id, &inbox);
+  return id;
 }
 
 void Transport::close(InboxId id) noexcept {

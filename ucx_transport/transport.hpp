@@ -158,7 +158,7 @@ class Transport {
   /// (kUnreachable), with `peer`'s name, where UCX finds no transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer, RailId rail = kAllRails);
 
-  /// `inbox` takes what is sent to the id from now on, until it is closed.
+  /// `inbox` takes what is sent to the id, a random number, from now on, until it is closed.
   InboxId open(Inbox& inbox);
   void close(InboxId id) noexcept;
 
@@ -194,7 +194,6 @@ class Transport {
   Bytes address_;                                                                  ///< of these
   std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
   std::unordered_map<InboxId, Inbox*> inboxes_;
-  InboxId next_inbox_ = 1;
   std::weak_ptr<device::cuda::Gpu> gpu_;  ///< guarded by mutex_
   const bool can_sleep_;
   const Rendezvous rendezvous_;

@@ -10,23 +10,18 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <random>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/random_word.hpp"
 #include "device/link/step_flag.hpp"
 
 namespace loom::device {
 namespace {
 
 constexpr std::size_t kHeaderBytes = kCacheLine;
-
-std::uint64_t random_token() {
-  std::random_device source;
-  return (std::uint64_t{source()} << 32) ^ source();
-}
 
 std::byte* map(int fd, std::size_t bytes) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -107,7 +102,7 @@ Segment Segment::create(std::size_t bytes) {
     throw system_error(loom::format("Allocating {} bytes of shared memory failed", mapping->bytes), error);
   mapping->base = map(mapping->fd, mapping->bytes);
   if (mapping->base == nullptr) throw system_error("Mapping shared memory failed", errno);
-  const std::uint64_t token = random_token();
+  const std::uint64_t token = random_word();
   std::memcpy(mapping->base, &token, sizeof(token));
   Mapping::registry().add(token, mapping);
   Segment segment;

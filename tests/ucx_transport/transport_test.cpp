@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -98,6 +99,20 @@ TEST_F(TwoTransports, SendAlongOverSockets) {
     EXPECT_TRUE(is_what_was_sent(taker.last));
     receiver_->close(inbox);
   }
+}
+
+/// Whoever reaches UCX's ports may send anything; it comes to nobody.
+TEST_F(TwoTransports, GiveInboxesNumbersThatNobodyGuesses) {
+  open(Rendezvous::kNever);
+  Taker taker, other;
+  const InboxId inbox = receiver_->open(taker), next = receiver_->open(other);
+  EXPECT_GT(inbox, 1000U);
+  EXPECT_GT(std::max(inbox, next) - std::min(inbox, next), 1000U);
+  for (const InboxId guessed : {InboxId{0}, InboxId{1}, inbox + 1, inbox ^ 1, next - 1}) send(guessed, 8);
+  send(inbox, 8);
+  ASSERT_TRUE(comes_true([&] { return taker.taken > 0; }));
+  EXPECT_EQ(taker.taken, 1);
+  EXPECT_EQ(other.taken, 0);
 }
 
 TEST_F(TwoTransports, TakeAsManyDevicesAsBothHave) {

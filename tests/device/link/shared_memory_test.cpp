@@ -79,6 +79,28 @@ TEST(Segment, RefusesAHandleThatNamesSomethingElse) {
   }
 }
 
+/// It has no name that another user could open, and /proc lets nobody in who may not trace the process.
+TEST(Segment, IsOutOfReachOfOtherUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "skipped: only root can be another user";
+  const Segment created = Segment::create(64);
+  const SegmentHandle handle = created.handle();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    constexpr unsigned kNobody = 65534;
+    if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(2);
+    try {
+      Segment::attach(handle);
+      ::_exit(1);
+    } catch (const Error& error) {
+      ::_exit(error.code() == ErrorCode::kUnreachable ? 0 : 3);
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(Segment, SaysHowMuchWasMissing) {
   // A limit on file size simulates full memory, which the test must not cause.
   rlimit before{};
