@@ -121,8 +121,18 @@ void DeviceCalls::explain(Algorithm leader, const device::Call& call, bool probe
   selector_.explain_on_gpus(leader, call, way, probes, form);
 }
 
+/// Whether kernels would store results where operands lie that are yet to be sent.
+bool DeviceCalls::covers_operand(const device::Call& call) const {
+  return member_.group->wiring.shape.hosts > 1 && device::cuda::exchanges(call.collective) &&
+         (device::lists_blocks(call.collective) ? call.owns_its_block : call.in == call.out);
+}
+
 /// Once, why a call is staged although some ranks have their buffers on GPUs.
 void DeviceCalls::explain_mixed(const device::Call& call, std::uint64_t without) {
+  if (covers_operand(call) && member_.tells(1) && !told_in_place_ && !is_on_host(call)) {
+    told_in_place_ = true;
+    maker_.say(kStagedCalls, "Between hosts no kernel carries an all-to-all in place.");
+  }
   if (without == 0 || !member_.tells(1) || told_mixed_) return;
   const int ranks = member_.bootstrap.size(), counted = std::min(ranks, 64);
   if (std::popcount(without) >= counted) return;  // a call on host memory
@@ -294,9 +304,7 @@ bool DeviceCalls::make_room_elsewhere(std::size_t bytes, const Owner& owner) {
 /// Whose the buffers are that matter on this rank, if they are contiguous, of one GPU, and of the one that
 /// the links are on. A rank without any has that of the links, or, before there are any, that of its thread.
 std::optional<Owner> DeviceCalls::gpu_of(const device::Call& call) const {
-  const bool covers = device::lists_blocks(call.collective) ? call.owns_its_block : call.in == call.out;
-  if (member_.group->wiring.shape.hosts > 1 && device::cuda::exchanges(call.collective) && covers)
-    return {};  // a result would cover what is yet to be sent
+  if (covers_operand(call)) return {};
   std::optional<Owner> owner;
   const auto is_there = [&](const Piece& piece) {
     if (piece.bytes == 0) return true;

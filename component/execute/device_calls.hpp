@@ -170,6 +170,7 @@ class DeviceCalls {
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);
   Execution::Lacking who_lacks(const device::Call& call, bool here, bool fits);
   bool needs_pairs(const device::Call& call) const;
+  bool covers_operand(const device::Call& call) const;
   std::optional<device::cuda::Owner> gpu_of(const device::Call& call) const;
   bool has_bytes(const device::Call& call) const;
   bool is_on_host(const device::Call& call) const;
@@ -188,7 +189,7 @@ class DeviceCalls {
   DeviceLinks maker_{member_, links_, execution_};
   /// Between a kernel and staging. Made with the links.
   std::unique_ptr<Tuner> tuner_;
-  bool told_mixed_ = false;
+  bool told_mixed_ = false, told_in_place_ = false;
   std::optional<TimedCall> timed_;  ///< the call that is under way, if it is one of a window
   std::optional<Wanted> wanted_;    ///< what set_up() makes links for
   static constexpr int kLongestPause = 255;
