@@ -2,25 +2,18 @@
 // Error, never a crash, and never more memory than such bytes can mean. Without libFuzzer tests/replay.cpp
 // runs it over files.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <span>
 #include <vector>
 
 #include "base/error.hpp"
 #include "connect/gpu_host.hpp"
 #include "connect/summary.hpp"
+#include "tests/must.hpp"
 
 namespace {
 
 using namespace loom;
 using namespace loom::connect;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_hosts: %s\n", what);
-  std::abort();
-}
 
 template <class Body>
 void try_to(Body&& body) {

@@ -1,26 +1,19 @@
 // fuzz_graph_xml.cpp -- any bytes as a file of channels: they give plans that fit the machine or an Error,
 // never a crash. Without libFuzzer tests/replay.cpp runs it over files.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
 #include "search/graph_xml.hpp"
 #include "search/validate.hpp"
+#include "tests/must.hpp"
 #include "topo/nccl_xml.hpp"
 
 namespace {
 
 using namespace loom;
 using namespace loom::search;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_graph_xml: %s\n", what);
-  std::abort();
-}
 
 const std::vector<PathTables>& machines() {
   static const std::vector<PathTables> all = [] {

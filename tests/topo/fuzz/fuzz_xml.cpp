@@ -2,11 +2,10 @@
 // LOOM_FUZZ_DIALECT says which reader; see CONTRIBUTING.md for running it. Without libFuzzer replay.cpp runs
 // it over files.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "base/error.hpp"
+#include "tests/must.hpp"
 #include "topo/check.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
@@ -16,12 +15,6 @@ namespace {
 
 using namespace loom;
 using namespace loom::topo;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_xml: %s\n", what);
-  std::abort();
-}
 
 /// NCCL's XML has no virtual GPUs, and NCCL passes over GPUs without a rank.
 bool nccl_has_words_for(const System& system) {

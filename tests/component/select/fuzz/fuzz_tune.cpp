@@ -1,22 +1,15 @@
 // fuzz_tune.cpp -- any text as coll_loom_tune: it gives rules that can be asked anything, or an Error that
 // says what is wrong, never a crash. Without libFuzzer tests/replay.cpp runs it over files.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "base/error.hpp"
 #include "component/select/tune.hpp"
+#include "tests/must.hpp"
 
 namespace {
 
 using namespace loom;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_tune: %s\n", what);
-  std::abort();
-}
 
 void ask(const Tune& tune) {
   const auto all = [](Algorithm) { return true; };
