@@ -148,9 +148,9 @@ void print(const std::vector<Row>& rows) {
     const std::string runner_up =
         row.runner_up ? loom::format("{} {:.1f} us", name_of(row.runner_up->algorithm), row.runner_up->us)
                       : "-";
-    loom::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective), bytes_text(row.whole),
-                name_of(row.choice.algorithm), by_loom ? loom::format("{:.1f}", row.us) : "-", runner_up,
-                row.why);
+    loom::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", name_of(row.collective),
+                size_text(row.collective, row.whole), name_of(row.choice.algorithm),
+                by_loom ? loom::format("{:.1f}", row.us) : "-", runner_up, row.why);
   }
 }
 
@@ -177,18 +177,19 @@ void print_json(const Conditions& conditions, const std::vector<Row>& rows) {
 struct Call {
   Collective collective;
   std::size_t bytes;  ///< device::shared_bytes()
+  friend bool operator==(const Call&, const Call&) = default;
 };
 
 std::vector<Call> calls_of(const Options& options, int ranks) {
   std::vector<Call> calls;
   for (const Collective collective : collectives_of(options)) {
-    // Where not all ranks know the size, nothing depends on it.
-    const bool sized = collective != Collective::kBarrier &&
-                       (!device::lists_blocks(collective) || collective == Collective::kAllGatherV);
+    const bool sized = collective != Collective::kBarrier && is_known_to_all(collective);
     // The whole message has equal blocks: at least this many bytes of each.
     const std::size_t blocks = whole_message(collective, ranks, 1);
-    for (const std::size_t size : sized ? sizes_of(options.bytes) : std::vector<std::size_t>{0})
-      calls.push_back({collective, (size + blocks - 1) / blocks});
+    for (const std::size_t size : sized ? sizes_of(options.bytes) : std::vector<std::size_t>{0}) {
+      const Call call{collective, (size + blocks - 1) / blocks};
+      if (calls.empty() || calls.back() != call) calls.push_back(call);
+    }
   }
   return calls;
 }

@@ -8,6 +8,16 @@
 #include "tools/words.hpp"
 
 namespace loom::tools {
+namespace {}  // namespace
+
+bool is_known_to_all(device::Collective collective) {
+  return !device::lists_blocks(collective) || collective == device::Collective::kAllGatherV;
+}
+
+std::string size_text(device::Collective collective, std::size_t whole) {
+  return is_known_to_all(collective) ? bytes_text(whole) : "any";
+}
+
 namespace {
 
 std::string us_text(const std::optional<double>& us) {
@@ -77,8 +87,9 @@ void print(const GpuPlan& plan, const Conditions& conditions, const std::vector<
     const GpuCall& call = row.call;
     const std::string us =
         us_text(call.algorithm == Algorithm::kStaged ? call.staged_us : std::optional(call.us));
-    loom::print(kRow, name_of(row.collective), bytes_text(row.whole), name_of(call.algorithm), way_text(call),
-                us, runner_up_text(call.runner_up), us_text(call.staged_us), call.why);
+    loom::print(kRow, name_of(row.collective), size_text(row.collective, row.whole), name_of(call.algorithm),
+                way_text(call), is_known_to_all(row.collective) ? us : "-", runner_up_text(call.runner_up),
+                us_text(call.staged_us), call.why);
   }
 }
 

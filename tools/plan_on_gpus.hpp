@@ -8,6 +8,11 @@
 
 namespace loom::tools {
 
+/// Whether all ranks know how long such a call is; where not, nothing depends on it.
+bool is_known_to_all(device::Collective collective);
+/// "64K"; "any" where not all know it.
+std::string size_text(device::Collective collective, std::size_t whole);
+
 struct GpuRow {
   device::Collective collective;
   std::size_t whole;  ///< bytes of the message, all blocks together

@@ -48,6 +48,7 @@ expect 0 '^allreduce +1G +kernel +grids by Simple, .* buffers are on GPUs$' "${g
 expect 0 '^bcast +64K +zero_copy ' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 16
 expect 0 '^bcast +64K +staged .* ranks share a GPU' "${gpus[@]}" --collective bcast --bytes 64K --ranks-per-host 24
 expect 0 '^3 GPUs, NVSwitch; ' "${gpus[@]}" --ranks-per-host 3
+expect 0 '^alltoallv +any +kernel +exchange by Simple, [0-9]+ channels +- ' "$data/dgxh100.xml" --memory device --hosts 2 --collective alltoallv
 expect 0 '^alltoall +1M +kernel +exchange by Simple, [0-9]+ channels +[0-9.]+ ' "$data/dgxh100.xml" --memory device --hosts 2 --collective alltoall --bytes 1M
 expect 0 '^1 GPU; ' "$data/gh200.xml" --memory device
 expect 0 '^3 GPUs on 2 hosts, NVSwitch; 4 rings, 48 of at most 48 GB/s; 8 trees, ' "${gpus[@]}" --hosts 2 --ranks-per-host 2,1
