@@ -31,7 +31,7 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
   static const char* const because[] = {
       [LOOM_NO_KERNEL] = "loom has no such operation",
       [LOOM_NOT_CONNECTED] = "loom has not connected the ranks, and this call may not wait",
-      [LOOM_NOT_BETTER] = "loom does not carry it between hosts, unless by kernels on GPUs",
+      [LOOM_NOT_BETTER] = "between hosts loom carries no such call on host memory",
       [LOOM_NOT_ORDERED] =
           "Open MPI makes such calls itself, in MPI_Comm_dup and the like, in no fixed order with the "
           "program's",
