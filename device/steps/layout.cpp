@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
-#include <numeric>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "device/schedule/divide_up.hpp"
 #include "device/schedule/exchange_schedule.hpp"
 #include "device/schedule/tree_schedule.hpp"
@@ -14,67 +11,12 @@
 namespace loom::device::steps {
 namespace {
 
-// Each flag has a line of its own: two sides write.
-constexpr std::size_t kFlagBytes = 128;
-
 std::size_t index(int i) {
   return static_cast<std::size_t>(i);
 }
 
 Word* word(std::byte* at) {
   return reinterpret_cast<Word*>(at);
-}
-
-/// Words of an end of a link between hosts: two flags, and what is noted of each slot.
-std::size_t far_words_bytes(const FifoForm& form) {
-  return 2 * kFlagBytes + divide_up(form.slot_count * sizeof(Sent), kFlagBytes) * kFlagBytes;
-}
-std::size_t far_end_bytes(const FifoForm& form) {
-  return far_words_bytes(form) + form.bytes();
-}
-
-void check_ring(const std::vector<int>& ring, int ranks, int channel) {
-  std::vector<int> sorted = ring, all(index(ranks));
-  std::ranges::sort(sorted);
-  std::iota(all.begin(), all.end(), 0);
-  if (!ring.empty() && sorted != all)
-    throw Error(ErrorCode::kInternal,
-                loom::format("The ring of channel {} does not pass each of {} ranks once.", channel, ranks));
-}
-
-int root_above(const std::vector<int>& parents, int rank) {
-  const int ranks = static_cast<int>(parents.size());
-  for (int step = 0; step < ranks && rank >= 0 && rank < ranks; ++step) {
-    if (parents[index(rank)] == kNobody) return rank;
-    rank = parents[index(rank)];
-  }
-  return kNobody;
-}
-
-void check_tree(const std::vector<int>& parents, int ranks, int channel) {
-  if (parents.empty()) return;
-  bool right = static_cast<int>(parents.size()) == ranks;
-  for (int rank = 0; right && rank < ranks; ++rank)
-    right = root_above(parents, rank) != kNobody && root_above(parents, rank) == root_above(parents, 0) &&
-            std::ranges::count(parents, rank) <= kMostChildren;
-  if (!right)
-    throw Error(ErrorCode::kInternal,
-                loom::format("Channel {} has no tree of {} ranks with up to {} children each.", channel,
-                             ranks, kMostChildren));
-}
-
-void check_grid(const ChannelShape& shape, int ranks, int channel) {
-  if (shape.grid.empty()) return;
-  check_ring(shape.grid, ranks, channel);
-  if (shape.columns < 2 || ranks % shape.columns != 0 || ranks == shape.columns)
-    throw Error(ErrorCode::kInternal, loom::format("Channel {} has no grid of {} ranks in rows of {}.",
-                                                   channel, ranks, shape.columns));
-}
-
-unsigned weight_of(const ChannelShape& shape, LinkKind kind) {
-  if (!shape.has(kind)) return 0;
-  if (kind == LinkKind::kPairwise || kind == LinkKind::kExchange) return 1;
-  return kind == LinkKind::kTree ? shape.tree_weight : shape.weight;
 }
 
 /// Of a place in a grid, those before and behind it in its row, or in its column.
@@ -149,33 +91,6 @@ std::size_t orders_begin(int channels, int ranks) {
 
 }  // namespace
 
-void ChannelShape::add_grid(const std::vector<int>& hosts) {
-  std::vector<int> order;  // of hosts
-  for (const int rank : ring)
-    if (!hosts.empty() && std::ranges::find(order, hosts[index(rank)]) == order.end())
-      order.push_back(hosts[index(rank)]);
-  if (order.size() < 2 || ring.size() % order.size() != 0 || ring.size() == order.size()) return;
-  std::vector<int> rows;
-  for (const int host : order) {
-    const std::size_t before = rows.size();
-    std::ranges::copy_if(ring, std::back_inserter(rows),
-                         [&](int rank) { return hosts[index(rank)] == host; });
-    if (rows.size() - before != ring.size() / order.size()) return;
-  }
-  grid = std::move(rows);
-  columns = static_cast<int>(ring.size() / order.size());
-}
-
-std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vector<int>& hosts) {
-  ChannelShape shape;
-  for (int rank = 0; rank < ranks; ++rank) {
-    shape.ring.push_back(rank);
-    shape.trees[0].push_back(rank == 0 ? kNobody : rank - 1);
-  }
-  shape.add_grid(hosts);
-  return std::vector<ChannelShape>(index(channels), shape);
-}
-
 /// Gives each link its place, in an order that is the same on all ranks.
 class Layout::Place {
  public:
@@ -215,9 +130,7 @@ Layout::Layout(const ChannelForm& form, int ranks, std::vector<ChannelShape> sha
   for (const ChannelShape& shape : shapes_) {
     const int channel = static_cast<int>(links_.size());
     Links& links = links_.emplace_back();
-    check_ring(shape.ring, ranks, channel);
-    check_grid(shape, ranks, channel);
-    for (const auto& tree : shape.trees) check_tree(tree, ranks, channel);
+    shape.check(ranks, channel);
     for (int p = 0; p < kProtocols && ranks > 1; ++p) {
       const auto add = [&](int sender, int receiver, LinkKind kind, const FifoForm& of) {
         return place.add(sender, receiver, kind, of, p, channel);
@@ -269,7 +182,7 @@ std::size_t Layout::bytes(int channels) const {
 
 unsigned Layout::total_weight(LinkKind kind, int channels) const {
   unsigned sum = 0;
-  for (int c = 0; c < channels; ++c) sum += weight_of(shapes_.at(index(c)), kind);
+  for (int c = 0; c < channels; ++c) sum += shapes_.at(index(c)).weight_of(kind);
   return sum;
 }
 
@@ -277,7 +190,7 @@ std::size_t Layout::most_far_bytes(int channels) const {
   std::vector<std::size_t> bytes(index(ranks_), 0);
   for (const FarLink& link : far_links_)
     if (link.channel < channels)
-      for (const int rank : {link.sender, link.receiver}) bytes[index(rank)] += far_end_bytes(link.form);
+      for (const int rank : {link.sender, link.receiver}) bytes[index(rank)] += bytes_of_far_end(link.form);
   return *std::ranges::max_element(bytes);
 }
 
@@ -295,27 +208,6 @@ std::vector<FarEnd> Layout::far_ends(int rank, int channels) const {
                       .form = link.form});
   }
   return ends;
-}
-
-FarBytes far_bytes(std::span<const FarEnd> ends) {
-  FarBytes bytes;
-  for (const FarEnd& end : ends) {
-    bytes.host += far_words_bytes(end.form);
-    (end.on_gpu ? bytes.gpu : bytes.host) += end.form.bytes();
-  }
-  return bytes;
-}
-
-void place(std::span<FarEnd> ends, std::byte* on_host, std::byte* on_gpu) {
-  for (FarEnd& end : ends) {
-    end.filled = word(on_host);
-    end.consumed = word(on_host + kFlagBytes);
-    end.sent = end.sends ? reinterpret_cast<Sent*>(on_host + 2 * kFlagBytes) : nullptr;
-    on_host += far_words_bytes(end.form);
-    std::byte*& slots = end.on_gpu ? on_gpu : on_host;
-    end.slots = slots;
-    slots += end.form.bytes();
-  }
 }
 
 /// The two ends of a link, as a rank reaches them.
@@ -420,7 +312,7 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   const Links& links = links_[index(channel)];
   Channel result;
   const auto weight = [&](LinkKind kind) {
-    return Weight{total_weight(kind, channel), weight_of(shape, kind)};
+    return Weight{total_weight(kind, channel), shape.weight_of(kind)};
   };
   result.of_ring = weight(LinkKind::kRing);
   result.of_trees = weight(LinkKind::kTree);

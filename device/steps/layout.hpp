@@ -7,56 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "device/steps/channel.hpp"
+#include "device/steps/far_end.hpp"
+#include "device/steps/shape.hpp"
 
 namespace loom::device::steps {
-
-/// What all ranks know of a channel: a ring and trees that have nothing to do with each other but their
-/// number. A call goes by the first so many channels, which must all have its kind of links.
-struct ChannelShape {
-  std::vector<int> ring = {};  ///< ranks in the order in which data passes them. Empty: none
-  std::vector<int> trees[kTrees] =
-      {};                      ///< by rank its parent, kNobody of the root. Empty: none; the second last
-  std::vector<int> grid = {};  ///< ranks, row by row. Empty: none
-  int columns = 0;
-  unsigned weight = 1, tree_weight = 1;  ///< of the ring and the grid, and of the trees
-
-  /// Links of every two ranks are in all channels, as far as the form has any.
-  bool has(LinkKind kind) const {
-    if (kind == LinkKind::kPairwise || kind == LinkKind::kExchange) return true;
-    return !(kind == LinkKind::kRing ? ring : kind == LinkKind::kGrid ? grid : trees[0]).empty();
-  }
-  /// Makes each host a row, in the order of the ring, if there is one and several hosts have equally many
-  /// ranks, two or more. hosts: by rank; empty: all are on one.
-  void add_grid(const std::vector<int>& hosts);
-};
-
-/// Rings in order of rank and one such chain as a tree, of equal weights; and grids, where there may be any.
-std::vector<ChannelShape> plain_channels(int ranks, int channels, const std::vector<int>& hosts = {});
-
-/// This rank's end of a link to another host. Its words lie in memory of the host.
-struct FarEnd {
-  int link = 0;  ///< its number among all such links of all ranks: the other end has the same
-  int channel = 0;
-  int peer = 0;
-  LinkKind kind = LinkKind::kRing;
-  bool sends = false;
-  FifoForm form = {};
-  bool on_gpu = false;  ///< its slots, which the network reads and writes there; else beside its words
-  std::byte* slots = nullptr;
-  Word* filled = nullptr;    ///< of an end that sends, the kernel's; else its carrier's
-  Word* consumed = nullptr;  ///< the other way round
-  Sent* sent = nullptr;      ///< of an end that sends: see SendEnd
-};
-
-/// What a rank's ends take of the host's memory and of its GPU's.
-struct FarBytes {
-  std::size_t host = 0, gpu = 0;
-};
-FarBytes far_bytes(std::span<const FarEnd> ends);
-/// Gives each its place in memory of so many bytes, at multiples of 128. Must be zeroed before the first
-/// call.
-void place(std::span<FarEnd> ends, std::byte* on_host, std::byte* on_gpu);
 
 class Layout {
  public:

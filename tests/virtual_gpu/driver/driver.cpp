@@ -184,7 +184,7 @@ Result enqueue(Call& call, Stream& stream, std::function<void(Work&)> body, cons
   if (stream.capture != nullptr) {
     if (!stream.capture->valid) return kCaptureInvalidated;
     stream.capture->nodes.push_back(stream.tail);
-    stream.tail = {stream.capture->nodes.size() - 1};
+    stream.tail.assign(1, stream.capture->nodes.size() - 1);
     return kSuccess;
   }
   const bool legacy = &stream == context.legacy.get();
