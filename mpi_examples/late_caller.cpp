@@ -67,7 +67,9 @@ int main(int argc, char** argv) {
     in.upload();
     for (int i = 0; i < std::atoi(argv[2]) && result == MPI_SUCCESS; ++i) {
       if (rank == 0) ::usleep(2000);
-      if (i == kFirst) CALLGRIND_START_INSTRUMENTATION;  // where that has not begun at once
+      if (i == kFirst) {
+        CALLGRIND_START_INSTRUMENTATION;  // where that has not begun at once
+      }
       result = (i < kFirst ? call : counted_call)(argv[1], in.address(), out.address(), elements);
     }
     if (result != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);

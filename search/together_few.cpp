@@ -1,4 +1,6 @@
 // together_few.cpp -- Together: no more channels than are asked for.
+#include <algorithm>
+
 #include "search/joint_search.hpp"
 
 namespace loom::search {

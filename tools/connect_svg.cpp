@@ -1,6 +1,7 @@
 // connect_svg.cpp -- a channel across nodes: its ring as lines of ranks, in the order in which data passes
 // them; below, its two trees as indented lists, a node in each row and children below their parents. No edge
 // passes a rank that is not one of its ends.
+#include <algorithm>
 #include <array>
 #include <functional>
 

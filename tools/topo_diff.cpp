@@ -1,6 +1,7 @@
 // Unequal Systems always give at least one difference.
 #include "tools/topo_diff.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "base/format.hpp"

@@ -2,6 +2,7 @@
 // come to the same outcome. Replaces operator new, so it is a program of its own. Ranks are threads.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <ostream>

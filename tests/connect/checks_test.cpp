@@ -1,6 +1,8 @@
 // The checks see what is wrong: views are spoilt, and they have to say so.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "job_cases.hpp"
 

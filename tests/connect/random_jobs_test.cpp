@@ -1,6 +1,7 @@
 // Jobs that nobody would run: what always holds has to hold for them too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "connect/node_plans.hpp"

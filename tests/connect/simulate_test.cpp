@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "connect/simulate.hpp"
 
 #include <gmock/gmock.h>

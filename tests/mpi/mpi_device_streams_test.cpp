@@ -1,5 +1,6 @@
 // mpi_device_streams_test -- calls on device buffers beside work of the program in the legacy default stream
 // that waits for the host. On tests/virtual_gpu. Exit code 1: wrong.
+#include <algorithm>
 #include <string>
 
 #include "device_ints.hpp"

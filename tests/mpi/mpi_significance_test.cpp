@@ -7,6 +7,7 @@
 // Open MPI 4.1 itself reads the type of an all-to-all in place that does not wait, so this needs loom.
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,8 @@
 // graph_cases.hpp -- plans that went through a graph file, beside those that were written.
 #pragma once
 
+#include <algorithm>
+
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"
 

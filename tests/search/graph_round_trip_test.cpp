@@ -1,5 +1,7 @@
 // graph_round_trip_test.cpp -- every pattern of every machine, written and read again: the same channels,
 // with the same bounds.
+#include <algorithm>
+
 #include "graph_cases.hpp"
 
 #include "base/format.hpp"

@@ -2,6 +2,8 @@
 // time.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "brute_force.hpp"
 #include "search/graph_xml.hpp"
 #include "search_cases.hpp"

@@ -2,6 +2,7 @@
 // the search says of it, worked out from links and paths without the search.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "charged_machine.hpp"

@@ -2,6 +2,7 @@
 // channel is cheaper than what it carries, tried on all channels that small machines have.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 

@@ -2,6 +2,8 @@
 // node it swaps the channels 2k and 2k + 1, by position.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "search/columns.hpp"
 #include "search/graph_xml.hpp"

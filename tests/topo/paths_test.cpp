@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "topo/paths.hpp"
 
 #include <gmock/gmock.h>

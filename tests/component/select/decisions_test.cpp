@@ -3,6 +3,7 @@
 // writes the present decisions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>

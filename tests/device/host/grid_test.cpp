@@ -1,6 +1,7 @@
 // Collectives over a grid of ranks: hosts and rails, ranks being threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "grids.hpp"

@@ -2,6 +2,7 @@
 // memory to memory, by the rules of device/link/carrier.hpp.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.hpp"

@@ -1,6 +1,7 @@
 // Collectives that move data: with contiguous types, types with gaps, negative lower bounds and mixed basic
 // types, which may differ from rank to rank. Everything of a result buffer is compared: gaps and surroundings
 // must not change.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>

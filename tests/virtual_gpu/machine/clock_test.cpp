@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/virtual_gpu/machine/clock.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,7 @@
 // strong_view.cpp -- every access takes place at once. The host's memory is as strong as x86 has it, which is
 // stronger than any GPU; only that lines stay whole has to be seen to.
+#include <algorithm>
+
 #include "tests/virtual_gpu/memory/words.hpp"
 
 namespace virtual_gpu::memory {

@@ -2,6 +2,7 @@
 // and without them it does for some seed.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 
 #include "tests/virtual_gpu/test_space.hpp"

@@ -23,6 +23,7 @@
 // What it does not have: loads that overtake earlier ones to memory that was never loaded before, and atomics
 // that wait. Too weak is a fence at the GPU's scope before a relaxed store, for who passes on what lies
 // elsewhere.
+#include <algorithm>
 #include <bitset>
 #include <cstring>
 #include <random>

@@ -1,5 +1,7 @@
 #include "tests/virtual_gpu/ptx/lexer.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "tests/virtual_gpu/ptx/module.hpp"
 

@@ -30,7 +30,8 @@ TEST_P(Kernels, AreAllThereAndKnown) {
   const std::pair<int, Type> kinds[] = {
       {kSum, Type::kFloat}, {kMin, Type::kInt8}, {kMinloc, Type::kDoubleInt}, {kMove, Type::kUint8}};
   for (const auto& [op, type] : kinds) {
-    const Program& program = program_of({GetParam(), op, type});
+    const KernelOf kernel{GetParam(), op, type};
+    const Program& program = program_of(kernel);
     EXPECT_EQ(program.entries().size(), GetParam() == Compiler::kNvcc ? 2U * loom::device::kTypeCount : 2U)
         << op;
     for (const Entry& entry : program.entries()) {

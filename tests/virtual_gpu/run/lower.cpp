@@ -1,4 +1,6 @@
 // lower.cpp -- PTX to ops: functions, their variables and what they take, and the table of opcodes.
+#include <algorithm>
+
 #include "tests/virtual_gpu/run/flow_graph.hpp"
 #include "tests/virtual_gpu/run/lowering.hpp"
 
