@@ -75,7 +75,12 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     if (algorithm == Algorithm::kPairwise && links_.pairwise_state == LinkState::kFailed)
       algorithm = Algorithm::kFallback;
   }
-  if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) return comes_again_staged();
+  if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) {
+    if (device::cuda::exchanges(call.collective) && device::lists_blocks(call.collective) &&
+        links_.gpu_state != LinkState::kFailed)
+      selector_.explain_staged(call, "between hosts kernels carry only its blocking and persistent calls");
+    return comes_again_staged();
+  }
   std::unique_ptr<DeviceOperation> on_device;
   if (kind != LOOM_PERSISTENT && algorithm != Algorithm::kFallback && algorithm != Algorithm::kCopy &&
       device_calls_.may_ask(call))
