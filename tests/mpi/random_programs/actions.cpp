@@ -88,11 +88,19 @@ std::vector<int> waits_after(const Numbers& numbers, int step) {
   return result;
 }
 
+/// In milliseconds; in some programs some ranks make some.
+int pause_after(const Numbers& numbers, int step) {
+  if (hash({numbers.program.options.seed, kPauses}) % 4 != 0) return 0;
+  const std::uint64_t drawn = numbers.of(kPauses, step);
+  return drawn % 8 == 0 ? 1 + static_cast<int>(drawn / 8 % 30) : 0;
+}
+
 }  // namespace
 
 std::string_view name(Action::Kind kind) {
-  constexpr std::string_view kNames[] = {"Start",    "Startall", "Wait",    "Waitall",  "Waitany",
-                                         "Waitsome", "Test",     "Testall", "Testsome", "Request_free"};
+  constexpr std::string_view kNames[] = {"Start",    "Startall",     "Wait",        "Waitall",
+                                         "Waitany",  "Waitsome",     "Test",        "Testall",
+                                         "Testsome", "Request_free", "pause of ms:"};
   return kNames[kind];
 }
 
@@ -107,6 +115,7 @@ int group_of(const Program& program, int comm, int rank) {
 std::vector<Action> actions_after(const Program& program, int step, int rank) {
   const Numbers numbers{program, rank};
   std::vector<Action> actions;
+  if (const int pause = pause_after(numbers, step); pause > 0) actions.push_back({Action::kPause, {pause}});
   bool joins = false;
   for (const int index : starts_after({program, program.options.same_starts ? 0 : rank}, step)) {
     if (group_of(program, program.call_of(program.starts[static_cast<std::size_t>(index)]).comm, rank) < 0)

@@ -7,13 +7,18 @@ namespace loom::random_programs {
 namespace {
 
 std::string describe(const Communicator& comm) {
-  constexpr std::string_view kMemberships[] = {"MPI_COMM_WORLD", "a duplicate of MPI_COMM_WORLD",
-                                               "all ranks, in reverse order", "some ranks", "two halves"};
+  constexpr std::string_view kMemberships[] = {
+      "the same",   "a duplicate", "all ranks, in reverse order",
+      "some ranks", "two halves",  "all ranks, by an intercommunicator between two halves"};
   constexpr std::string_view kAssertions[] = {"", "; starts are in one order, says MPI_Comm_dup_with_info",
                                               "; starts are in one order, says MPI_Comm_set_info"};
   std::string groups;
   for (const auto& group : comm.groups) groups += loom::format(" {{{}}}", loom::join(group, " "));
-  return loom::format("{}, world ranks{}{}", kMemberships[static_cast<std::size_t>(comm.membership)], groups,
+  const std::string parent = comm.parent == Communicator::kBase
+                                 ? "the program's communicator"
+                                 : loom::format("communicator {}", comm.parent);
+  return loom::format("of {}, {}: world ranks{}{}", parent,
+                      kMemberships[static_cast<std::size_t>(comm.membership)], groups,
                       kAssertions[static_cast<std::size_t>(comm.assertion)]);
 }
 

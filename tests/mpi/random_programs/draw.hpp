@@ -33,7 +33,8 @@ enum Use : std::uint64_t {
   kPlace,
   kMemory,
   kValues,
-  kMembers
+  kMembers,
+  kPauses
 };
 
 class Draw {

@@ -1,6 +1,7 @@
 // How a program is drawn.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -44,19 +45,19 @@ namespace {
 constexpr std::size_t kBytesOfProgram = 64 << 20;  ///< of buffers, on each rank
 constexpr int kMostRequests = 20;
 
-std::vector<std::vector<int>> groups_of(Membership membership, int ranks, Draw& draw) {
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) all[static_cast<std::size_t>(rank)] = rank;
+/// `all`: the ranks of the communicator that it is made from.
+std::vector<std::vector<int>> groups_of(Membership membership, std::vector<int> all, Draw& draw) {
+  const auto ranks = static_cast<int>(all.size());
   switch (membership) {
     case Membership::kWorld:
     case Membership::kDuplicate:
+    case Membership::kMerged:
       return {all};
     case Membership::kReversed:
       return {std::vector<int>(all.rbegin(), all.rend())};
     case Membership::kPart: {
-      const auto most = static_cast<std::size_t>(std::max(1, ranks - 1));
-      const auto members =
-          static_cast<std::size_t>(draw.between(std::min(2, static_cast<int>(most)), static_cast<int>(most)));
+      const int most = std::max(1, ranks - 1);
+      const auto members = static_cast<std::size_t>(draw.between(std::min(2, most), most));
       while (all.size() > members) all.erase(all.begin() + draw.below(static_cast<int>(all.size())));
       return {all};
     }
@@ -77,9 +78,10 @@ class Generator {
     const int scale = draw_.below(3);
     max_bytes_ = scale == 0 ? 1 << 10 : scale == 1 ? 64 << 10 : kBytesOfProgram;
     max_bytes_ = std::min(max_bytes_, program_.options.max_bytes);
-    const int comms = draw_.between(1, 3), rounds = draw_.between(1, 5);
+    const int comms = draw_.between(1, 5), rounds = draw_.between(1, 5);
     in_all_ = draw_.chance(0.3) ? draw_.between(1, 4) : draw_.between(1, kMostRequests);
     alike_ = draw_.chance(0.3) ? 0.8 : 0;
+    many_calls_ = draw_.chance(0.3);
     for (int comm = 0; comm < comms; ++comm) {
       program_.comms.push_back(communicator());
       made_.push_back(false);
@@ -99,7 +101,8 @@ class Generator {
     Communicator result;
     const int which = draw_.below(10);
     result.membership = which < 1   ? Membership::kWorld
-                        : which < 5 ? Membership::kDuplicate
+                        : which < 4 ? Membership::kDuplicate
+                        : which < 5 ? Membership::kMerged
                         : which < 7 ? Membership::kReversed
                         : which < 9 ? Membership::kPart
                                     : Membership::kHalves;
@@ -107,7 +110,6 @@ class Generator {
     // Others use the world, too, so it makes no promise.
     if (result.membership == Membership::kWorld && asserted == Asserted::kAlways)
       result.membership = Membership::kDuplicate;
-    result.groups = groups_of(result.membership, program_.options.ranks, draw_);
     const bool drawn = draw_.chance(0.5), at_duplication = draw_.chance(0.5);
     if (result.membership == Membership::kWorld) return result;
     if (asserted == Asserted::kAlways || (asserted == Asserted::kRandom && drawn))
@@ -122,6 +124,29 @@ class Generator {
       if (made_[comm] && !freed_[comm]) usable.push_back(static_cast<int>(comm));
     return usable.empty() ? -1
                           : usable[static_cast<std::size_t>(draw_.below(static_cast<int>(usable.size())))];
+  }
+
+  /// From the program's own, or from one that is there.
+  void make(int comm) {
+    Communicator& made = program_.comms[static_cast<std::size_t>(comm)];
+    std::vector<int> all(static_cast<std::size_t>(program_.options.ranks));
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<std::vector<int>> parents{all};
+    if (const int parent = any_comm();
+        made.membership != Membership::kWorld && parent >= 0 && draw_.chance(0.4)) {
+      made.parent = parent;
+      const Communicator& from = program_.comms[static_cast<std::size_t>(parent)];
+      parents = from.groups;
+      // MPI_Comm_dup copies hints up to MPI 3.1.
+      if (made.membership == Membership::kDuplicate && made.assertion == Assertion::kNone &&
+          from.assertion != Assertion::kNone)
+        made.assertion = Assertion::kSetLater;
+    }
+    for (const std::vector<int>& parent : parents)
+      for (std::vector<int>& group : groups_of(made.membership, parent, draw_))
+        made.groups.push_back(std::move(group));
+    add(Step::kMake, comm);
+    made_[static_cast<std::size_t>(comm)] = true;
   }
 
   Step& add(Step::Kind kind, int comm) {
@@ -196,7 +221,7 @@ class Generator {
   }
 
   void add_calls() {
-    for (int i = draw_.below(7); i > 0; --i) {
+    for (int i = many_calls_ ? draw_.between(8, 25) : draw_.below(7); i > 0; --i) {
       const int comm = any_comm();
       const double kind = draw_.share();
       if (comm < 0 || kind < 0.1) {
@@ -228,8 +253,7 @@ class Generator {
   void draw_round(int round, int rounds) {
     for (std::size_t comm = 0; comm < made_.size(); ++comm)
       if (!made_[comm] && (round + 1 == rounds || draw_.chance(0.8))) {
-        add(Step::kMake, static_cast<int>(comm));
-        made_[comm] = true;
+        make(static_cast<int>(comm));
       }
     const int left = in_all_ - static_cast<int>(program_.requests.size());
     int more = round == 0 ? draw_.between((left + 1) / 2, left) : draw_.below(left + 1) / 2;
@@ -293,6 +317,10 @@ class Generator {
     for (Step& step : program_.steps) {
       if (options.without.contains(step.number)) step.dropped = true;
       if (step.kind == Step::kFree && !options.freed_communicators) step.dropped = true;
+      const int parent = program_.comms[static_cast<std::size_t>(step.call.comm)].parent;
+      if (step.kind == Step::kMake && parent != Communicator::kBase &&
+          !has_comm[static_cast<std::size_t>(parent)])
+        step.dropped = true;
       if (step.kind == Step::kMake)
         has_comm[static_cast<std::size_t>(step.call.comm)] = !step.dropped;
       else if (!has_comm[static_cast<std::size_t>(step.call.comm)])
@@ -308,7 +336,8 @@ class Generator {
   Draw draw_;
   std::size_t max_bytes_ = 0, used_ = 0;
   int in_all_ = 0;
-  double alike_ = 0;  ///< the share of calls that equal the one before
+  double alike_ = 0;         ///< the share of calls that equal the one before
+  bool many_calls_ = false;  ///< that are not persistent
   std::optional<Call> last_;
   std::vector<bool> made_, freed_;        ///< communicators
   std::vector<int> busy_until_;           ///< of each request: the step after which it may be active

@@ -1,14 +1,19 @@
-// mpi_random_programs -- random programs around persistent collective requests, whose starts each rank puts
-// where it likes. Run it under mpirun. Exit codes: 0 all programs right; 1 one wrong, or not carried by whom
-// it should; 2 bad arguments.
+// mpi_random_programs -- random programs of collectives: persistent requests, whose starts each rank puts
+// where it likes, blocking and nonblocking calls and messages, on communicators made from each other; in one
+// thread or in several. Run it under mpirun. Exit codes: 0 all programs right; 1 one wrong, or not carried by
+// whom it should; 2 bad arguments.
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <span>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "base/format.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
@@ -19,7 +24,7 @@ namespace {
 
 struct Arguments {
   Options program;
-  int programs = 1, times = 1;
+  int programs = 1, times = 1, threads = 1;
   std::string progress, memory = "host", ordered_key = "coll_loom_ordered_starts";
   bool prints = false, traces = false, expect_loom = false;
 };
@@ -47,12 +52,13 @@ std::uint64_t sum(const ByCollective& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{0});
 }
 
+static_assert(sizeof(Totals) % sizeof(std::uint64_t) == 0);
+constexpr std::size_t kWords = sizeof(Totals) / sizeof(std::uint64_t);
+
 /// Over all ranks, on rank 0.
 Totals of_all_ranks(Totals totals) {
-  static_assert(sizeof(Totals) % sizeof(std::uint64_t) == 0);
   Totals result;
-  MPI_Reduce(&totals, &result, sizeof(Totals) / sizeof(std::uint64_t), MPI_UINT64_T, MPI_SUM, 0,
-             MPI_COMM_WORLD);
+  MPI_Reduce(&totals, &result, kWords, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
   return result;
 }
 
@@ -70,15 +76,47 @@ void print(const Totals& totals, int programs, int ranks, int wrong) {
       totals.freed_communicators, totals.checks, programs, ranks, wrong);
 }
 
-/// Whether all ranks find the program right.
+/// Whether all ranks find the program right. Collective on environment.base.
 bool is_right(const Program& program, const Environment& environment, Totals& totals) {
   const std::vector<std::string> differences = run(program, environment, totals);
   for (std::size_t i = 0; i < std::min<std::size_t>(differences.size(), 5); ++i)
     loom::print(stderr, "seed {}: wrong on rank {} of {}: {}\n", program.options.seed, environment.rank,
                 environment.ranks, differences[i]);
   int wrong = differences.empty() ? 0 : 1;
-  MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, environment.base);
   return wrong == 0;
+}
+
+void add(Totals& sum, const Totals& totals) {
+  const auto words = [](auto& of) { return std::span(reinterpret_cast<std::uint64_t*>(&of), kWords); };
+  Totals added = totals;
+  for (std::size_t i = 0; i < kWords; ++i) words(sum)[i] += words(added)[i];
+}
+
+/// Runs programs of seeds one after the other at the same time, each in a thread of its own and on a
+/// communicator of its own. Whether all are right.
+bool are_right(const Arguments& arguments, const std::vector<Environment>& environments, Totals& totals) {
+  std::vector<char> right(environments.size(), 0);
+  std::vector<Totals> of_each(environments.size());
+  const auto run_one = [&](std::size_t thread) {
+    Options options = arguments.program;
+    options.seed += thread;
+    right[thread] = is_right(generate(options), environments[thread], of_each[thread]);
+  };
+  const bool on_device = arguments.memory != "host";
+  if (on_device) mpi::Driver::get();  // the first thread has its context by this
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 1; thread < environments.size(); ++thread)
+    threads.emplace_back([&, thread] {
+      // A device's context is each thread's own affair.
+      if (on_device) mpi::Driver::get().use(0);
+      run_one(thread);
+      if (on_device) mpi::Driver::get().leave();
+    });
+  run_one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const Totals& each : of_each) add(totals, each);
+  return std::ranges::count(right, 0) == 0;
 }
 
 int run_all(Arguments arguments) {
@@ -90,23 +128,29 @@ int run_all(Arguments arguments) {
   environment.ordered_key = arguments.ordered_key;
   environment.traces = arguments.traces;
   arguments.program.ranks = environment.ranks;
+  std::vector<Environment> environments(static_cast<std::size_t>(arguments.threads), environment);
+  if (arguments.threads > 1)
+    for (Environment& each : environments) MPI_Comm_dup(MPI_COMM_WORLD, &each.base);
   mpi::ToolInterface tools;
   Totals totals;
   carried(tools, totals);  // a counter counts from when it is first asked for
   int programs = 0, wrong = 0;
   const std::uint64_t first = arguments.program.seed;
-  for (; wrong == 0 && programs < arguments.programs; ++programs) {
+  for (; wrong == 0 && programs < arguments.programs; programs += arguments.threads) {
     arguments.program.seed = first + static_cast<std::uint64_t>(programs);
     if (environment.rank == 0 && !arguments.progress.empty())
       std::ofstream(arguments.progress) << arguments.program.seed << '\n';
-    const Program program = generate(arguments.program);
-    if (environment.rank == 0 && arguments.prints) {
-      loom::print("{}", describe(program));
+    for (int thread = 0; environment.rank == 0 && arguments.prints && thread < arguments.threads; ++thread) {
+      Options options = arguments.program;
+      options.seed += static_cast<std::uint64_t>(thread);
+      loom::print("{}", describe(generate(options)));
       std::fflush(stdout);
     }
     for (int time = 0; wrong == 0 && time < arguments.times; ++time)
-      if (!is_right(program, environment, totals)) ++wrong;
+      if (!are_right(arguments, environments, totals)) ++wrong;
   }
+  if (arguments.threads > 1)
+    for (Environment& each : environments) MPI_Comm_free(&each.base);
   const std::uint64_t by_loom = carried(tools, totals);
   const Totals all = of_all_ranks(totals);
   if (environment.rank == 0) print(all, programs, environment.ranks, wrong);
@@ -139,6 +183,10 @@ int main(int argc, char** argv) {
         arguments.programs = 1;
       },
       "Run the one program with this seed");
+  app.add_option("--threads", arguments.threads,
+                 "Run so many programs at the same time, whose seeds follow each other")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   app.add_option("--times", arguments.times, "Run each so many times")->capture_default_str();
   app.add_option("--without", without, "Leave out these elements, separated by commas; --print numbers them")
       ->delimiter(',');
@@ -178,7 +226,12 @@ int main(int argc, char** argv) {
     exit_code = 2;
   }
   arguments.program.without.insert(without.begin(), without.end());
-  MPI_Init(&argc, &argv);
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, arguments.threads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+  if (exit_code < 0 && arguments.threads > 1 && provided < MPI_THREAD_MULTIPLE) {
+    text << "MPI has no MPI_THREAD_MULTIPLE here\n";
+    exit_code = 2;
+  }
   if (exit_code < 0)
     exit_code = loom::random_programs::run_all(arguments);
   else

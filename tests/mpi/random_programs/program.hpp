@@ -76,14 +76,17 @@ struct Window {
   int first = 0, last = 0;
 };
 
-/// kHalves: the lower half of the ranks has one, the upper half another.
-enum class Membership { kWorld, kDuplicate, kReversed, kPart, kHalves };
+/// Of the communicator that it is made from. kHalves: the lower half of the ranks has one, the upper half
+/// another. kMerged: all ranks, of an intercommunicator between such halves.
+enum class Membership { kWorld, kDuplicate, kReversed, kPart, kHalves, kMerged };
 /// Whether, and how, the communicator promises that persistent collectives start in one order on all ranks.
 enum class Assertion { kNone, kAtDuplication, kSetLater };
 
 struct Communicator {
+  static constexpr int kBase = -1;  ///< the one that the program begins with
   Membership membership = Membership::kWorld;
   Assertion assertion = Assertion::kNone;
+  int parent = kBase;  ///< which communicator of the program it is made from
   /// World ranks in order of rank, for each existing communicator.
   std::vector<std::vector<int>> groups;
 };
@@ -143,9 +146,22 @@ Program generate(const Options& options);
 
 /// What a rank does by itself after a step.
 struct Action {
-  enum Kind { kStart, kStartall, kWait, kWaitall, kWaitany, kWaitsome, kTest, kTestall, kTestsome, kFree };
+  enum Kind {
+    kStart,
+    kStartall,
+    kWait,
+    kWaitall,
+    kWaitany,
+    kWaitsome,
+    kTest,
+    kTestall,
+    kTestsome,
+    kFree,
+    kPause  ///< without a call of MPI
+  };
   Kind kind;
-  std::vector<int> which;  ///< kStart and kStartall: indices of starts; kFree: of requests; else numbers
+  /// kStart and kStartall: indices of starts; kFree: of requests; kPause: milliseconds; else numbers
+  std::vector<int> which;
 };
 std::string_view name(Action::Kind kind);
 /// In the order in which the rank does them.

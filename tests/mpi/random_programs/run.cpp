@@ -1,9 +1,11 @@
 #include "tests/mpi/random_programs/run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "base/format.hpp"
 #include "tests/mpi/random_programs/draw.hpp"
@@ -77,6 +79,7 @@ class Runner {
   void come_to(const Step& step) {
     const auto collective = static_cast<std::size_t>(step.call.collective);
     if (step.kind != Step::kMake && place_of(step).ranks == 0) return;
+    if (step.kind == Step::kMake && parent_of(step.call.comm).ranks == 0) return;
     trace("comes to [{}]", step.number);
     switch (step.kind) {
       case Step::kNothing:
@@ -119,29 +122,54 @@ class Runner {
     trace("is through [{}]", step.number);
   }
 
+  /// What a communicator is made from.
+  Place parent_of(int comm) {
+    const int parent = program_.comms[static_cast<std::size_t>(comm)].parent;
+    if (parent != Communicator::kBase) return place_of(parent);
+    return {environment_.base, 0, environment_.rank, environment_.ranks};
+  }
+
+  /// Of all of a communicator's ranks: its two halves, joined again.
+  MPI_Comm merged(const Place& parent) {
+    const int half = parent.ranks / 2;
+    const bool is_upper = parent.rank >= half;
+    MPI_Comm own, between, result;
+    MPI_Comm_split(parent.comm, is_upper ? 1 : 0, parent.rank, &own);
+    MPI_Intercomm_create(own, 0, parent.comm, is_upper ? 0 : half, 0, &between);
+    int mine = parent.rank, others = -1;
+    MPI_Allreduce(&mine, &others, 1, MPI_INT, MPI_SUM, between);
+    const int first = is_upper ? 0 : half, end = is_upper ? half : parent.ranks;
+    if (others != (first + end - 1) * (end - first) / 2)
+      wrong_.push_back(loom::format("an allreduce on an intercommunicator sums up to {}", others));
+    MPI_Intercomm_merge(between, is_upper ? 1 : 0, &result);
+    MPI_Comm_free(&between);
+    MPI_Comm_free(&own);
+    return result;
+  }
+
   void make(int comm) {
     const Communicator& made = program_.comms[static_cast<std::size_t>(comm)];
     const int group = group_of(program_, comm, environment_.rank);
     Place& place = place_of(comm);
+    const Place parent = parent_of(comm);
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, environment_.ordered_key.c_str(), "true");
     const bool duplicates = made.assertion == Assertion::kAtDuplication;
     if (made.membership == Membership::kWorld) {
-      place.comm = MPI_COMM_WORLD;
+      place.comm = environment_.base;
+    } else if (made.membership == Membership::kMerged && parent.ranks > 1) {
+      place.comm = merged(parent);
     } else if (made.membership == Membership::kDuplicate) {
-      if (duplicates)
-        MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &place.comm);
-      else
-        MPI_Comm_dup(MPI_COMM_WORLD, &place.comm);
+      MPI_Comm_dup(parent.comm, &place.comm);
     } else {
-      const int key = made.membership == Membership::kReversed ? -environment_.rank : environment_.rank;
-      MPI_Comm_split(MPI_COMM_WORLD, group < 0 ? MPI_UNDEFINED : group, key, &place.comm);
-      if (duplicates && group >= 0) {
-        MPI_Comm without = place.comm;
-        MPI_Comm_dup_with_info(without, info, &place.comm);
-        MPI_Comm_free(&without);
-      }
+      const int key = made.membership == Membership::kReversed ? -parent.rank : parent.rank;
+      MPI_Comm_split(parent.comm, group < 0 ? MPI_UNDEFINED : group, key, &place.comm);
+    }
+    if (duplicates && group >= 0 && made.membership != Membership::kWorld) {
+      MPI_Comm without = place.comm;
+      MPI_Comm_dup_with_info(without, info, &place.comm);
+      MPI_Comm_free(&without);
     }
     if (made.assertion == Assertion::kSetLater && group >= 0) MPI_Comm_set_info(place.comm, info);
     MPI_Info_free(&info);
@@ -193,7 +221,10 @@ class Runner {
   }
 
   void act(const Action& action) {
-    if (action.kind == Action::kStart || action.kind == Action::kStartall) {
+    if (action.kind == Action::kPause) {
+      trace("pauses for {} ms", action.which.front());
+      std::this_thread::sleep_for(std::chrono::milliseconds(action.which.front()));
+    } else if (action.kind == Action::kStart || action.kind == Action::kStartall) {
       start(action);
     } else if (action.kind == Action::kFree) {
       trace("frees request {}", action.which.front());
@@ -318,7 +349,7 @@ class Runner {
       if (requests_[index].request != MPI_REQUEST_NULL) MPI_Request_free(&requests_[index].request);
     requests_.clear();
     for (Place& place : places_)
-      if (place.comm != MPI_COMM_NULL && place.comm != MPI_COMM_WORLD) MPI_Comm_free(&place.comm);
+      if (place.comm != MPI_COMM_NULL && place.comm != environment_.base) MPI_Comm_free(&place.comm);
   }
 
   const Program& program_;

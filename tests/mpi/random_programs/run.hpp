@@ -1,6 +1,8 @@
 // run.hpp -- one rank's run of a program.
 #pragma once
 
+#include <mpi.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -16,6 +18,7 @@ struct Environment {
   explicit Environment(const UserOperations& of_program) : operations(of_program) {}
   const UserOperations& operations;
   int rank = 0, ranks = 0;
+  MPI_Comm base = MPI_COMM_WORLD;  ///< what programs begin with
   std::string memory = "host";
   std::string ordered_key;  ///< of the info that promises one order of starts
   bool traces = false;      ///< says what it does, on stderr
