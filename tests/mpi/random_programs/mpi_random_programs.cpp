@@ -77,8 +77,9 @@ void print(const Totals& totals, int programs, int ranks, int wrong) {
 }
 
 /// Whether all ranks find the program right. Collective on environment.base.
-bool is_right(const Program& program, const Environment& environment, Totals& totals) {
-  const std::vector<std::string> differences = run(program, environment, totals);
+bool is_right(const Program& program, const Environment& environment, Totals& totals,
+              std::vector<Place> made) {
+  const std::vector<std::string> differences = run(program, environment, totals, std::move(made));
   for (std::size_t i = 0; i < std::min<std::size_t>(differences.size(), 5); ++i)
     loom::print(stderr, "seed {}: wrong on rank {} of {}: {}\n", program.options.seed, environment.rank,
                 environment.ranks, differences[i]);
@@ -98,10 +99,16 @@ void add(Totals& sum, const Totals& totals) {
 bool are_right(const Arguments& arguments, const std::vector<Environment>& environments, Totals& totals) {
   std::vector<char> right(environments.size(), 0);
   std::vector<Totals> of_each(environments.size());
-  const auto run_one = [&](std::size_t thread) {
+  std::vector<Program> programs;
+  std::vector<std::vector<Place>> made(environments.size());
+  for (std::size_t thread = 0; thread < environments.size(); ++thread) {
     Options options = arguments.program;
     options.seed += thread;
-    right[thread] = is_right(generate(options), environments[thread], of_each[thread]);
+    programs.push_back(generate(options));
+    if (environments.size() > 1) made[thread] = make_communicators(programs[thread], environments[thread]);
+  }
+  const auto run_one = [&](std::size_t thread) {
+    right[thread] = is_right(programs[thread], environments[thread], of_each[thread], made[thread]);
   };
   const bool on_device = arguments.memory != "host";
   if (on_device) mpi::Driver::get();  // the first thread has its context by this

@@ -36,12 +36,22 @@ struct Pending {
 
 class Runner {
  public:
-  Runner(const Program& program, const Environment& environment, Totals& totals)
+  Runner(const Program& program, const Environment& environment, Totals& totals, std::vector<Place> made)
       : program_(program),
         environment_(environment),
         totals_(totals),
-        places_(program.comms.size()),
+        are_made_(!made.empty()),
+        places_(are_made_ ? std::move(made) : std::vector<Place>(program.comms.size())),
         requests_(program.requests.size()) {}
+
+  std::vector<Place> make_all() {
+    for (const Step& step : program_.steps)
+      if (step.kind == Step::kMake && !step.dropped && parent_of(step.call.comm).ranks > 0)
+        make(step.call.comm);
+    for (const std::string& what : wrong_) loom::print(stderr, "{}\n", what);
+    if (!wrong_.empty()) MPI_Abort(environment_.base, 1);
+    return std::move(places_);
+  }
 
   std::vector<std::string> run() {
     for (std::size_t index = 0; index < program_.steps.size(); ++index) {
@@ -79,7 +89,7 @@ class Runner {
   void come_to(const Step& step) {
     const auto collective = static_cast<std::size_t>(step.call.collective);
     if (step.kind != Step::kMake && place_of(step).ranks == 0) return;
-    if (step.kind == Step::kMake && parent_of(step.call.comm).ranks == 0) return;
+    if (step.kind == Step::kMake && (are_made_ || parent_of(step.call.comm).ranks == 0)) return;
     trace("comes to [{}]", step.number);
     switch (step.kind) {
       case Step::kNothing:
@@ -355,6 +365,7 @@ class Runner {
   const Program& program_;
   const Environment& environment_;
   Totals& totals_;
+  bool are_made_;
   std::vector<Place> places_;
   std::vector<Persistent> requests_;
   std::map<int, Pending> pending_;  ///< by number
@@ -363,8 +374,14 @@ class Runner {
 
 }  // namespace
 
-std::vector<std::string> run(const Program& program, const Environment& environment, Totals& totals) {
-  return Runner(program, environment, totals).run();
+std::vector<Place> make_communicators(const Program& program, const Environment& environment) {
+  Totals nothing;
+  return Runner(program, environment, nothing, {}).make_all();
+}
+
+std::vector<std::string> run(const Program& program, const Environment& environment, Totals& totals,
+                             std::vector<Place> made) {
+  return Runner(program, environment, totals, std::move(made)).run();
 }
 
 }  // namespace loom::random_programs

@@ -32,7 +32,12 @@ struct Totals {
   std::uint64_t messages = 0, freed_communicators = 0, checks = 0;
 };
 
-/// Returns what was wrong on this rank.
-std::vector<std::string> run(const Program& program, const Environment& environment, Totals& totals);
+/// The program's communicators, before it begins: threads must not make any at the same time, where Open MPI
+/// 4.1 hangs now and then.
+std::vector<Place> make_communicators(const Program& program, const Environment& environment);
+
+/// Returns what was wrong on this rank. `made`: its communicators; empty: it makes them.
+std::vector<std::string> run(const Program& program, const Environment& environment, Totals& totals,
+                             std::vector<Place> made = {});
 
 }  // namespace loom::random_programs
