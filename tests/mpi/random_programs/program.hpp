@@ -76,7 +76,7 @@ struct Window {
   int first = 0, last = 0;
 };
 
-/// Of the communicator that it is made from. kHalves: the lower half of the ranks has one, the upper half
+/// Which ranks of its parent a communicator has. kHalves: the lower half of the ranks has one, the upper half
 /// another. kMerged: all ranks, of an intercommunicator between such halves.
 enum class Membership { kWorld, kDuplicate, kReversed, kPart, kHalves, kMerged };
 /// Whether, and how, the communicator promises that persistent collectives start in one order on all ranks.
