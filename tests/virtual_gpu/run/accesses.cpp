@@ -1,5 +1,6 @@
 // accesses.cpp -- loads, stores and atomics of a set of lanes; and special registers.
 #include <cstring>
+#include <type_traits>
 
 #include "base/format.hpp"
 #include "tests/virtual_gpu/run/block.hpp"
@@ -66,60 +67,81 @@ inline Block::Place Block::place(const Set& set, const Op& op, Slot base) const 
   return {kWindows[window], address - (window << kWindowBits)};
 }
 
-/// Where the host has memory of the block, of a thread, or the parameters.
+/// Where the host has memory of the block, of a thread, or the parameters; checked but for `written`.
 template <std::size_t kBytes>
-inline std::byte* Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores) {
-  std::byte* memory = nullptr;
-  std::uint8_t* written = nullptr;
+inline Block::Inner Block::inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores) {
+  Inner result;
   std::size_t end = 0, at = place.address;
-  const char* name = "shared";
   if (place.where == Where::kLocal) {
-    name = "local";
     end = warp.local.size() / kLanes;
-    memory = warp.local.data() + lane * end;
-    written = warp.local_written.data() + lane * end;
+    result = {"local", warp.local.data(), warp.local_written.data(), end};
   } else if (place.where == Where::kShared && at >= kDynamicShared) {
     at -= kDynamicShared;
-    memory = shared_.data() + entry_.shared_bytes;
-    written = shared_written_.data() + entry_.shared_bytes;
     end = launch_.dynamic_shared_bytes;
+    result = {"shared", shared_.data() + entry_.shared_bytes, shared_written_.data() + entry_.shared_bytes};
   } else if (place.where == Where::kShared) {
-    memory = shared_.data();
-    written = shared_written_.data();
     end = entry_.shared_bytes;
+    result = {"shared", shared_.data(), shared_written_.data()};
   } else {
-    name = "parameter";
     end = launch_.parameters.size();
     if (stores) fail(Fault::Kind::kReadOnly, warp, lane, op, "a kernel's parameters cannot be stored to");
-    memory = const_cast<std::byte*>(launch_.parameters.data());
+    result = {"parameter", const_cast<std::byte*>(launch_.parameters.data())};
   }
   if (at % kBytes != 0)
     fail(Fault::Kind::kMisaligned, warp, lane, op,
-         loom::format("{:#x} of {} memory is no multiple of {}", at, name, kBytes));
+         loom::format("{:#x} of {} memory is no multiple of {}", at, result.name, kBytes));
   if (at > end || end - at < kBytes)
     fail(Fault::Kind::kForeignAddress, warp, lane, op,
-         loom::format("{} bytes at {:#x} of {} memory, which has {}", kBytes, at, name, end));
-  if (written != nullptr && stores) std::memset(written + at, 1, kBytes);
-  if (written != nullptr && !stores && !all_written<kBytes>(written + at))
+         loom::format("{} bytes at {:#x} of {} memory, which has {}", kBytes, at, result.name, end));
+  result.memory += at;
+  if (result.written != nullptr) result.written += at;
+  return result;
+}
+
+template <std::size_t kBytes>
+inline std::byte* Block::use(Warp& warp, const Op& op, const Inner& inner, unsigned lane, bool stores) {
+  const std::size_t offset = lane * inner.stride;
+  if (inner.written != nullptr && stores) std::memset(inner.written + offset, 1, kBytes);
+  if (inner.written != nullptr && !stores && !all_written<kBytes>(inner.written + offset))
     fail(Fault::Kind::kNeverWritten, warp, lane, op,
-         loom::format("{} bytes at {:#x} of {} memory were never written", kBytes, at, name));
-  return memory + at;
+         loom::format("{} bytes of {} memory were never written", kBytes, inner.name));
+  return inner.memory + offset;
+}
+
+/// Calls body(lane, address) for the lanes that access global memory, and body(lane, pointer) for the others.
+template <std::size_t kBytes, class Body>
+inline void Block::for_places(Warp& warp, const Set& set, const Op& op, Mask mask, bool stores, Body&& body) {
+  const Slot* const bases = frame(warp, set).in(op, 0);
+  Place at{};
+  Inner found;
+  Slot last = 0;
+  bool any = false;
+  for_lanes(mask, [&](unsigned lane) {
+    if (!any || bases[lane] != last) {  // most instructions have one base
+      last = bases[lane];
+      any = true;
+      at = place(set, op, last);
+      if (at.where != Where::kGlobal) found = inner<kBytes>(warp, op, at, lane, stores);
+    }
+    if (at.where == Where::kGlobal)
+      body(lane, at.address);
+    else
+      body(lane, use<kBytes>(warp, op, found, lane, stores));
+  });
 }
 
 void Block::load(Warp& warp, const Set& set, const Op& op, Mask mask) {
   const std::size_t bytes = std::size_t{op.elem_bytes} * op.elems;
   const Frame registers = frame(warp, set);
-  const Slot* const bases = registers.in(op, 0);
   Data data;
   std::array<Access, kLanes> global;
   std::size_t globals = 0;
   by_bytes(bytes, [&]<std::size_t kBytes>() {
-    for_lanes(mask, [&](unsigned lane) {
-      const Place at = place(set, op, bases[lane]);
-      if (at.where == Where::kGlobal)
-        global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
+    for_places<kBytes>(warp, set, op, mask, false, [&](unsigned lane, auto place) {
+      if constexpr (std::is_integral_v<decltype(place)>)
+        global[globals++] = {thread(warp, lane), place, data[lane].data()};
       else
-        std::memcpy(data[lane].data(), inner<kBytes>(warp, op, at, lane, false), kBytes);
+        std::memcpy(data[lane].data(), place, kBytes);
     });
   });
   if (globals > 0) view_->load({bytes, op.order, op.scope}, {global.data(), globals});
@@ -140,7 +162,6 @@ void Block::load(Warp& warp, const Set& set, const Op& op, Mask mask) {
 void Block::store(Warp& warp, const Set& set, const Op& op, Mask mask) {
   const std::size_t bytes = std::size_t{op.elem_bytes} * op.elems;
   const Frame registers = frame(warp, set);
-  const Slot* const bases = registers.in(op, 0);
   Data data;
   for (std::size_t i = 0; i < op.elems; ++i) {
     const Slot* const stored = registers.in(op, 1 + i);
@@ -153,14 +174,13 @@ void Block::store(Warp& warp, const Set& set, const Op& op, Mask mask) {
   std::array<Access, kLanes> global;
   std::size_t globals = 0;
   by_bytes(bytes, [&]<std::size_t kBytes>() {
-    for_lanes(mask, [&](unsigned lane) {
-      const Place at = place(set, op, bases[lane]);
-      if (at.where == Where::kGlobal) {
-        global[globals++] = {thread(warp, lane), at.address, data[lane].data()};
-        return;
+    for_places<kBytes>(warp, set, op, mask, true, [&](unsigned lane, auto place) {
+      if constexpr (std::is_integral_v<decltype(place)>) {
+        global[globals++] = {thread(warp, lane), place, data[lane].data()};
+      } else {
+        if (op.order == memory::Order::kRelease) view_->fence(thread(warp, lane), op.scope);
+        std::memcpy(place, data[lane].data(), kBytes);
       }
-      if (op.order == memory::Order::kRelease) view_->fence(thread(warp, lane), op.scope);
-      std::memcpy(inner<kBytes>(warp, op, at, lane, true), data[lane].data(), kBytes);
     });
   });
   if (globals > 0) view_->store({bytes, op.order, op.scope}, {global.data(), globals});
@@ -177,8 +197,9 @@ void Block::atomic(Warp& warp, const Set& set, const Op& op, Mask mask) {
     } else {
       if (op.order != memory::Order::kRelaxed) view_->fence(thread(warp, lane), op.scope);
       by_bytes(op.elem_bytes, [&]<std::size_t kBytes>() {
-        inner<kBytes>(warp, op, at, lane, false);
-        old = update(inner<kBytes>(warp, op, at, lane, true), op, a, b);
+        const Inner found = inner<kBytes>(warp, op, at, lane, true);
+        use<kBytes>(warp, op, found, lane, false);
+        old = update(use<kBytes>(warp, op, found, lane, true), op, a, b);
       });
     }
     if (op.to[0] != kNoSlot) frame(warp, set).out(op, 0)[lane] = old;

@@ -127,8 +127,20 @@ class Block {
     std::uint64_t address;
   };
   Place place(const Set& set, const Op& op, Slot base) const;
+  /// In memory of the block, of a thread, or of the parameters: what lane 0 accesses. Others lie `stride`
+  /// behind.
+  struct Inner {
+    const char* name = nullptr;
+    std::byte* memory = nullptr;
+    std::uint8_t* written = nullptr;  ///< nullptr: all is
+    std::size_t stride = 0;           ///< 0: lanes share the memory
+  };
   template <std::size_t kBytes>
-  std::byte* inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores);
+  Inner inner(Warp& warp, const Op& op, Place place, unsigned lane, bool stores);
+  template <std::size_t kBytes>
+  std::byte* use(Warp& warp, const Op& op, const Inner& inner, unsigned lane, bool stores);
+  template <std::size_t kBytes, class Body>
+  void for_places(Warp& warp, const Set& set, const Op& op, Mask mask, bool stores, Body&& body);
 
   Frame frame(Warp& warp, const Set& set) const {
     return {warp.slots.data() + set.first_slot * kLanes, code_.constants.data()};
