@@ -191,8 +191,8 @@ int loom_set_up_finish(struct loom_set_up* set_up, struct loom_comm** out);
 
 /* Frees what loom_comm_create made. Not collective; never waits for a peer. */
 void loom_comm_destroy(struct loom_comm* comm);
-/* Whether what this thread destroys may wait for all work of a GPU, as CUDA does before it frees memory: true at first,
- * and false where a request ends. Returns what it was. */
+/* Whether what this thread destroys may wait for all work of a GPU, as CUDA does before it frees memory: true
+ * at first, and false where a request ends. Returns what it was. */
 bool loom_set_may_wait_for_gpus(bool may);
 
 /* Collective; LOOM_DECLINED depends on (collective, count, type, op) and the communicator alone. The first
@@ -245,6 +245,10 @@ enum loom_request_kind {
  * order. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
+/* Of a collective that no algorithm carries on host memory alone: calls that do not wait may be
+ * LOOM_NONBLOCKING all the same, for ranks whose buffers lie on GPUs make them as LOOM_ON_DEVICE. The same on
+ * all ranks at the same call. */
+bool loom_carries_beside_devices(const struct loom_comm* comm, enum loom_collective collective);
 /* It matches by a place of its own, and not by the order of starts. */
 bool loom_request_is_in_any_order(const struct loom_request* call);
 /* Of a persistent one, where MPI_Start is called: on GPUs it comes after what the program has enqueued by

@@ -93,6 +93,8 @@ class Communicator {
   /// Throws as perform().
   std::unique_ptr<Request> make_request(const device::Call& call, loom_request_kind kind,
                                         loom_request_done done, void* context);
+  /// See core.h.
+  bool carries_beside_devices(device::Collective collective) const;
   /// A persistent call, which all ranks make in one order and may start in any. Collective. nullptr on all
   /// ranks: there is no lane for it. Throws as perform().
   std::unique_ptr<Request> make_request_with_lane(const device::Call& call, loom_request_done done,
@@ -163,6 +165,7 @@ class Communicator {
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;
   static void count(CallCounters& calls, const device::Call& call, Algorithm carried) noexcept;
+  bool carries_beside_devices(const device::Call& call);
   bool comes_to_rest();
   std::unique_ptr<Request> make_request_of_twin_on_gpus(const device::Call& call, loom_request_done done,
                                                         void* context);
@@ -193,6 +196,7 @@ class Communicator {
   std::optional<Error> broken_;        ///< the cause, for all later calls
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;
+  bool wants_pairwise_ = false;  ///< a call that does not wait has lacked these links on all ranks
   RequestQueue requests_{*this, execution_};
   std::list<Lane> lanes_;  ///< changes while nobody advances requests
   std::atomic<bool> lanes_released_ = false;

@@ -32,6 +32,18 @@ void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pau
   restore();
 }
 
+/// Links between GPUs are made by calls that wait: all ranks know of them at the same call.
+bool Communicator::carries_beside_devices(device::Collective collective) const {
+  return links_.gpu_state == LinkState::kReady && !may_carry(collective, selector_.conditions()) &&
+         device::cuda::exchanges(collective);
+}
+
+/// On host memory where some ranks have their buffers there. Only so may ranks ask each other where they are:
+/// the fallback component's calls start in one order on all ranks, and the answer would come too late for it.
+bool Communicator::carries_beside_devices(const device::Call& call) {
+  return carries_beside_devices(call.collective) && device_calls_.may_stay(call);
+}
+
 std::unique_ptr<Request> Communicator::make_request(const device::Call& call, loom_request_kind kind,
                                                     loom_request_done done, void* context) {
   // A call that may wait looks whether the communicator is broken. For others that shows when their turn
@@ -41,7 +53,10 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     // Links made later would wait for ranks that may first want requests of this queue to be started
     // elsewhere.
     if (choice.algorithm == Algorithm::kPairwise && twin_of_ != nullptr) return Algorithm::kFallback;
-    return (twin_of_ != nullptr ? twin_of_->selector_ : selector_).leading(call, choice);
+    const Algorithm algorithm = (twin_of_ != nullptr ? twin_of_->selector_ : selector_).leading(call, choice);
+    return algorithm == Algorithm::kFallback && kind != LOOM_PERSISTENT && carries_beside_devices(call)
+               ? Algorithm::kPairwise
+               : algorithm;
   };
   const bool has_kernel = device::has_kernel(call);
   const bool counted = has_kernel && !linking_ && selector_.count_small_call(call);
@@ -67,6 +82,11 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
         links_.state == LinkState::kFailed ||
         (links_.state == LinkState::kReady &&
          (algorithm != Algorithm::kPairwise || links_.pairwise_state != LinkState::kNotMade));
+    if (!connected && algorithm == Algorithm::kPairwise && links_.gpu_state == LinkState::kReady) {
+      wants_pairwise_ = has_due_ = true;
+      if (kind == LOOM_ON_DEVICE)
+        selector_.explain_staged(call, "until a call that may wait has made links of every two ranks");
+    }
     if (!connected && kind == LOOM_ON_DEVICE) return comes_again_staged();
     if (!connected && !linking_)
       member_.process.count_fallback(call.collective, FallbackReason::kNotConnected);
@@ -76,9 +96,9 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
       algorithm = Algorithm::kFallback;
   }
   if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) {
-    if (device::cuda::exchanges(call.collective) && device::lists_blocks(call.collective) &&
-        links_.gpu_state != LinkState::kFailed)
-      selector_.explain_staged(call, "between hosts kernels carry only its blocking and persistent calls");
+    if (device::cuda::exchanges(call.collective) && links_.gpu_state == LinkState::kNotMade &&
+        device_calls_.may_ask(call))
+      selector_.explain_staged(call, "until a blocking call has made links between GPUs");
     return comes_again_staged();
   }
   std::unique_ptr<DeviceOperation> on_device;
@@ -135,6 +155,7 @@ void Communicator::finish_requests_before_call() {
   if (broken_) throw *broken_;
   has_due_ = false;
   try {
+    if (std::exchange(wants_pairwise_, false)) has_pairwise();
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
   } catch (...) {

@@ -50,6 +50,9 @@ class DeviceCalls {
   // ---- Calls that do not wait. Their place among all calls is the same on all ranks.
   /// Such calls have a DeviceOperation. The same on all ranks.
   bool may_ask(const device::Call& call) const;
+  /// Some algorithm on GPUs may carry such calls, by the links that there are and by the user's rules. The
+  /// same on all ranks.
+  bool may_stay(const device::Call& call) { return is_possible(call) && may_stay(call, epoch_); }
   /// Of a call for which may_ask() is true, and that `on_host` would carry on host memory. on_device: as long
   /// as its buffers may be on this rank's GPU; nullptr if they are not, and have to be staged. Throws Error.
   std::unique_ptr<DeviceOperation> begin(const device::Call& call, Algorithm on_host, bool on_device);
@@ -137,6 +140,8 @@ class DeviceCalls {
   bool can_set_up_here(const Wanted& wanted) const;
   bool may_carry(const device::Call& call, std::uint32_t epoch);
   bool may_stay(const device::Call& call, std::uint32_t epoch);
+  device::Call question(DeviceOperation& operation);
+  bool is_everywhere(const DeviceOperation& operation) const;
   State ask(const DeviceOperation& operation, Operation& now);
   static State wait_for_program(DeviceOperation& operation) {
     return operation.program_wait.is_due() ? State::kMoved : State::kBlocked;

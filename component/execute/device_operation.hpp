@@ -41,7 +41,7 @@ struct DeviceOperation {
   bool is_persistent = false;  ///< the ranks have asked when it was made; each start begins with kFollows
   std::exception_ptr not_marked = {};       ///< of the last start: why there is no mark
   std::uint64_t note = 0;                   ///< of the call, if there is an owner
-  std::array<std::uint64_t, 2> words = {};  ///< the question, and its answer
+  std::array<std::uint64_t, 3> words = {};  ///< the question, and its answer
   std::optional<Algorithm> on_gpus = {};    ///< what carries it there, once the ranks have asked
   PackedCalls::Lease packed = {};
   std::unique_ptr<StagedCall> staged = {};

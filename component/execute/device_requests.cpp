@@ -74,18 +74,16 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
     case Phase::kHasToAsk: {
       if (!may_carry(operation.call, operation.epoch) || !may_stay(operation.call, operation.epoch))
         return go_through_host(operation, now);
-      operation.words = {operation.note, ~operation.note};
       now.reset();
       now.algorithm = execution_.combines_by();
-      now.call = combination(device::Op::kMax, operation.words);
+      now.call = question(operation);
       operation.phase = Phase::kAsks;
       return State::kMoved;
     }
     case Phase::kAsks: {
       if (const State state = ask(operation, now); state != State::kDone) return state;
       const int ranks = member_.group->wiring.shape.ranks;
-      const bool everywhere = operation.note != 0 && operation.words[0] == operation.note &&
-                              operation.words[1] == ~operation.note;
+      const bool everywhere = is_everywhere(operation);
       questions_.of(operation.call.collective, device::shared_bytes(operation.call, ranks))
           .answered(everywhere);
       operation.on_gpus = everywhere ? algorithm_at_once(operation) : std::nullopt;
@@ -134,6 +132,26 @@ State DeviceCalls::advance(DeviceOperation& operation, Operation& now) {
       }
   }
   throw Error(ErrorCode::kInternal, "A call on GPUs has come nowhere.");
+}
+
+/// As who_lacks() asks.
+device::Call DeviceCalls::question(DeviceOperation& operation) {
+  if (needs_pairs(operation.call)) {
+    operation.words = {operation.note, operation.owner ? 0U : 1U,
+                       pairs_of(operation.call, member_.rank, member_.group->wiring.shape.ranks)};
+    return combination(device::Op::kSum, operation.words);
+  }
+  operation.words = {operation.note, ~operation.note};
+  return combination(device::Op::kMax, std::span(operation.words).first(2));
+}
+bool DeviceCalls::is_everywhere(const DeviceOperation& operation) const {
+  const std::uint64_t note = operation.note;
+  const std::array<std::uint64_t, 3>& words = operation.words;
+  if (note == 0) return false;
+  if (needs_pairs(operation.call))
+    return words[0] == static_cast<std::uint64_t>(member_.group->wiring.shape.ranks) * note &&
+           words[1] == 0 && words[2] == 0;
+  return words[0] == note && words[1] == ~note;
 }
 
 /// Ranks in calls that differ find out here.

@@ -60,7 +60,7 @@ LinkPlan plan_trees(const Group& group, int) {
 
 LinkPlan plan_pairwise(const Group& group, int rank) {
   const connect::Shape& shape = group.wiring.shape;
-  if (!may_use_pairwise(shape)) return {};
+  if (!may_link_pairwise(shape)) return {};
   LinkPlan plan{.places = static_cast<std::size_t>(shape.ranks), .peers = {}};
   for (int peer = 0; peer < shape.ranks; ++peer)
     if (!group.on_my_host(peer))

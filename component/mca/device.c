@@ -23,12 +23,11 @@ static bool may_stay(struct coll_loom_module* self, int which, bool between_host
   return !loom_reduces(which) || coll_loom_kernel(args->op, args->in.type, op, type);
 }
 
-/* For calls that may wait. Collective; the same on all ranks. A rank that has no driver goes straight to the
- * fallback component with what loom does not carry on host memory: such calls connect nobody. */
-static bool are_connected(struct coll_loom_module* self, int which) {
+/* For calls that may wait. Collective; the same on all ranks. Those that have no driver connect the ranks in
+ * way.c. */
+static bool are_connected(struct coll_loom_module* self) {
   coll_loom_finish_connecting(self);
-  if (self->state == COLL_LOOM_COLD && loom_may_carry((enum loom_collective)which, self->one_host))
-    coll_loom_set_up(self);
+  if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
   return self->state == COLL_LOOM_READY && !coll_loom_is_gathering();
 }
 
@@ -39,7 +38,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   struct coll_loom_args args = *given;
   enum loom_op op;
   enum loom_type type;
-  if (!may_stay(self, which, true, &args, &op, &type) || !are_connected(self, which)) return false;
+  if (!may_stay(self, which, true, &args, &op, &type) || !are_connected(self)) return false;
 
   if (self->operands_in_use) return false; /* the call comes from inside the fallback component */
   self->operands_in_use = true;
@@ -81,7 +80,7 @@ bool coll_loom_make_on_device(struct coll_loom_module* self, int which, const st
   enum loom_type type;
   /* Between hosts such requests wait in one queue. */
   const bool between_hosts = coll_loom_starts_are_ordered(self->communicator);
-  if (!may_stay(self, which, between_hosts, &args, &op, &type) || !are_connected(self, which)) return false;
+  if (!may_stay(self, which, between_hosts, &args, &op, &type) || !are_connected(self)) return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_PERSISTENT_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_DECLINED) return false;

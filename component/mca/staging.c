@@ -138,7 +138,7 @@ int coll_loom_stage(struct coll_loom_module* self, int which, enum coll_loom_for
   const bool of_a_copy =
       !blocks && given.in.buffer == MPI_IN_PLACE && (which == LOOM_ALLTOALLV || which == LOOM_ALLTOALLW);
   const bool takes_devices = !of_a_copy && coll_loom_falls_back_on_devices(self, which, form, fallback);
-  if (OPAL_UNLIKELY(takes_devices) && coll_loom_always_falls_back(self, args) &&
+  if (OPAL_UNLIKELY(takes_devices) && coll_loom_always_falls_back(self, args, form) &&
       are_found_by_address(self, &significant, &given, blocks))
     return OMPI_SUCCESS;
   int result = stage_side(self, &significant, LOOM_IN, may_wait, &args->in.buffer, staging);

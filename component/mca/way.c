@@ -71,7 +71,15 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
          (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
-bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args) {
+/* A rank whose buffers lie on GPUs may find out that all have theirs there. */
+static bool is_carried_beside_devices(const struct coll_loom_module* self, enum loom_collective collective,
+                                      enum coll_loom_form form) {
+  return form == COLL_LOOM_NONBLOCKING_FORM && coll_loom_state_of(self) == COLL_LOOM_READY &&
+         loom_carries_beside_devices(self->comm, collective);
+}
+
+bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args,
+                                 enum coll_loom_form form) {
   const enum loom_collective collective = args->collective;
   enum loom_op op;
   enum loom_type type;
@@ -80,13 +88,19 @@ bool coll_loom_always_falls_back(const struct coll_loom_module* self, const stru
     if (!coll_loom_kernel(args->op, args->in.type, &op, &type)) return true;
     if (coll_loom_wants_order(self, type)) return false; /* in_order.h reads the operand */
   }
-  return self->state == COLL_LOOM_DECLINED || (!self->one_host && !loom_may_carry(collective, false));
+  return self->state == COLL_LOOM_DECLINED || (!self->one_host && !loom_may_carry(collective, false) &&
+                                               !is_carried_beside_devices(self, collective, form));
 }
 
 /* Whatever failed, the peers may wait for this rank in the call. */
 static enum coll_loom_way fails(struct coll_loom_module* self) {
   if (self->comm != NULL) loom_comm_leave(self->comm);
   return COLL_LOOM_FAILS;
+}
+
+/* No algorithm carries such calls on host memory. */
+static bool is_for_devices_alone(const struct coll_loom_module* self, enum loom_collective collective) {
+  return !loom_may_carry(collective, self->one_host) && loom_may_carry_on_devices(collective, self->one_host);
 }
 
 /* False: a call of this form cannot connect the ranks. */
@@ -110,16 +124,19 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   const bool in_any_order =
       form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator);
   if (OPAL_UNLIKELY(in_any_order || !self->one_host)) {
-    /* The set-up compares coll_loom_reproducible. So all ranks come to it first, whatever they have there. */
-    if (loom_reduces(args->collective) && loom_depends_on_order(*type)) {
+    /* The set-up compares coll_loom_reproducible, and finds out whether all ranks have GPUs. So all ranks
+     * come to it first, whatever they have there. */
+    const bool reduces_in_order = loom_reduces(args->collective) && loom_depends_on_order(*type);
+    if (reduces_in_order || (!in_any_order && is_for_devices_alone(self, args->collective))) {
       connect_ranks(self, form);
       const enum coll_loom_state state = coll_loom_state_of(self);
       if (state == COLL_LOOM_BROKEN) return fails(self);
       if (state == COLL_LOOM_CONNECTING && !coll_loom_is_gathering()) return COLL_LOOM_DEFERRED;
       const bool by_lane = self->one_host && state == COLL_LOOM_READY;
-      if (coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
+      if (reduces_in_order && coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
     }
-    const bool declines = !self->one_host && !in_any_order && !loom_may_carry(args->collective, false);
+    const bool declines = !self->one_host && !in_any_order && !loom_may_carry(args->collective, false) &&
+                          !is_carried_beside_devices(self, args->collective, form);
     if ((in_any_order && !self->one_host) || declines) {
       coll_loom_fall_back(self, args->collective, declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER, NULL,
                           NULL);

@@ -30,7 +30,8 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
 
 /* Whether the fallback component gets the call whatever the ranks find out later: loom never reads or writes
  * its buffers. */
-bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args);
+bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args,
+                                 enum coll_loom_form form);
 
 /* Counts a call that never reaches the core, and reports it once for each kind. op, type: of a reduction, or
  * NULL. */

@@ -154,11 +154,13 @@ const AlgorithmRow& row_of(Algorithm algorithm) {
   return kTable[static_cast<std::size_t>(algorithm)];
 }
 
-bool may_carry(Collective collective, bool one_host) {
+bool may_carry(Collective collective, const Conditions& conditions) {
   return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {
-    return !row.on_devices && row.carries(collective) &&
-           row.why_not(one_host ? kOneHost : kSeveralHosts, collective) == nullptr;
+    return !row.on_devices && row.carries(collective) && row.why_not(conditions, collective) == nullptr;
   });
+}
+bool may_carry(Collective collective, bool one_host) {
+  return may_carry(collective, one_host ? kOneHost : kSeveralHosts);
 }
 bool may_carry_on_devices(Collective collective, bool one_host) {
   return std::ranges::any_of(kTable, [&](const AlgorithmRow& row) {

@@ -106,6 +106,7 @@ std::string_view name_of(Algorithm algorithm);
 /// On host memory, some algorithm carries such calls, or even streams them, for ranks of one host or of
 /// several. Which one it is depends on more.
 bool may_carry(device::Collective collective, bool one_host);
+bool may_carry(device::Collective collective, const Conditions& conditions);
 bool may_stream(device::Collective collective, bool one_host);
 /// On buffers that lie on GPUs on all ranks.
 bool may_carry_on_devices(device::Collective collective, bool one_host = true);
@@ -115,7 +116,9 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 
 /// The hosts are few enough to link each leader with each other one.
 bool may_use_hier(const connect::Shape& shape);
-/// The ranks are few enough to link each with all ranks of other hosts, and some host has several. Where each
+/// The ranks are few enough to link each with all ranks of other hosts.
+bool may_link_pairwise(const connect::Shape& shape);
+/// And some host has several. Where each
 /// host has one, the fallback component's pairwise exchange fills the network as well, with one copy less (6
 /// virtual hosts, 2.5 Gbit/s).
 bool may_use_pairwise(const connect::Shape& shape);

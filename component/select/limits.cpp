@@ -284,8 +284,11 @@ bool is_long_between_hosts(const Conditions& conditions, Collective collective, 
 bool may_use_hier(const Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }
+bool may_link_pairwise(const Shape& shape) {
+  return shape.hosts > 1 && shape.ranks <= kMostPairwiseRanks;
+}
 bool may_use_pairwise(const Shape& shape) {
-  return shape.hosts > 1 && shape.ranks > shape.hosts && shape.ranks <= kMostPairwiseRanks;
+  return may_link_pairwise(shape) && shape.ranks > shape.hosts;
 }
 bool suits_dbt(const Shape& shape) {
   return shape.hosts > 1 && ring_over_dbt_bytes(shape) > 0;

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
+#include <vector>
 
 namespace loom::bench {
 namespace {
@@ -36,6 +38,30 @@ struct RootedBuffers {
   void* recv;
 };
 
+/// Of an all-to-all: what each rank sends this one.
+std::size_t wrong_exchanged(const Case& one, int, const std::byte* output, std::uint64_t shift) {
+  const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
+  const std::uint64_t mine = static_cast<std::uint64_t>(one.rank) * one.block();
+  std::size_t wrong = 0;
+  for (std::size_t from = 0; from < one.data.size(); ++from) {
+    wrong += one.data[from].count_wrong(output + from * block_bytes, one.block(), shift + mine);
+  }
+  return wrong;
+}
+
+/// Of an alltoallv with blocks of one length. Requests refer to them until the end.
+struct Lists {
+  explicit Lists(const Call& c) : counts(c.one->data.size(), c.block()) {
+    for (std::size_t rank = 0; rank < counts.size(); ++rank)
+      places.push_back(static_cast<int>(rank) * c.block());
+  }
+  static const Lists& of(const Call& c) {
+    static std::map<int, Lists> by_block;
+    return by_block.try_emplace(c.block(), c).first->second;
+  }
+  std::vector<int> counts, places;
+};
+
 const std::array kCollectives = {
     Collective{
         .name = "allreduce",
@@ -46,6 +72,10 @@ const std::array kCollectives = {
         .busbw_factor = both_ways,
         .call =
             [](const Call& c) { return MPI_Allreduce(c.send, c.recv, c.count(), c.type(), c.op(), c.comm); },
+        .start =
+            [](const Call& c, MPI_Request* request) {
+              return MPI_Iallreduce(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, request);
+            },
         .init =
             [](const Call& c, MPI_Request* request) {
               return PERSISTENT(Allreduce)(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, MPI_INFO_NULL,
@@ -64,6 +94,12 @@ const std::array kCollectives = {
                      return MPI_Reduce(buffers.send, buffers.recv, c.count(), c.type(), c.op(), c.root,
                                        c.comm);
                    },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     const RootedBuffers buffers(c);
+                     return MPI_Ireduce(buffers.send, buffers.recv, c.count(), c.type(), c.op(), c.root,
+                                        c.comm, request);
+                   },
                .init =
                    [](const Call& c, MPI_Request* request) {
                      const RootedBuffers buffers(c);
@@ -80,6 +116,10 @@ const std::array kCollectives = {
                .input = Part::kNone,
                .output = Part::kWhole,
                .call = [](const Call& c) { return MPI_Bcast(c.recv, c.count(), c.type(), c.root, c.comm); },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Ibcast(c.recv, c.count(), c.type(), c.root, c.comm, request);
+                   },
                .init =
                    [](const Call& c, MPI_Request* request) {
                      return PERSISTENT(Bcast)(c.recv, c.count(), c.type(), c.root, c.comm, MPI_INFO_NULL,
@@ -98,6 +138,11 @@ const std::array kCollectives = {
                .call =
                    [](const Call& c) {
                      return MPI_Allgather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
+                   },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Iallgather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm,
+                                           request);
                    },
                .init =
                    [](const Call& c, MPI_Request* request) {
@@ -124,6 +169,11 @@ const std::array kCollectives = {
                    [](const Call& c) {
                      return MPI_Reduce_scatter_block(c.send, c.recv, c.block(), c.type(), c.op(), c.comm);
                    },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Ireduce_scatter_block(c.send, c.recv, c.block(), c.type(), c.op(), c.comm,
+                                                      request);
+                   },
                .init =
                    [](const Call& c, MPI_Request* request) {
                      return PERSISTENT(Reduce_scatter_block)(c.send, c.recv, c.block(), c.type(), c.op(),
@@ -144,27 +194,50 @@ const std::array kCollectives = {
                    [](const Call& c) {
                      return MPI_Alltoall(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm);
                    },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Ialltoall(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.comm,
+                                          request);
+                   },
                .init =
                    [](const Call& c, MPI_Request* request) {
                      return PERSISTENT(Alltoall)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(),
                                                  c.comm, MPI_INFO_NULL, request);
                    },
-               .count_wrong =
-                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
-                     const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
-                     const std::uint64_t mine = static_cast<std::uint64_t>(one.rank) * one.block();
-                     std::size_t wrong = 0;
-                     for (std::size_t from = 0; from < one.data.size(); ++from) {
-                       wrong +=
-                           one.data[from].count_wrong(output + from * block_bytes, one.block(), shift + mine);
-                     }
-                     return wrong;
-                   }},
+               .count_wrong = wrong_exchanged},
+    Collective{.name = "alltoallv",
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kWhole,
+               .output = Part::kWhole,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     const Lists& lists = Lists::of(c);
+                     return MPI_Alltoallv(c.send, lists.counts.data(), lists.places.data(), c.type(), c.recv,
+                                          lists.counts.data(), lists.places.data(), c.type(), c.comm);
+                   },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     const Lists& lists = Lists::of(c);
+                     return MPI_Ialltoallv(c.send, lists.counts.data(), lists.places.data(), c.type(), c.recv,
+                                           lists.counts.data(), lists.places.data(), c.type(), c.comm,
+                                           request);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     const Lists& lists = Lists::of(c);
+                     return PERSISTENT(Alltoallv)(c.send, lists.counts.data(), lists.places.data(), c.type(),
+                                                  c.recv, lists.counts.data(), lists.places.data(), c.type(),
+                                                  c.comm, MPI_INFO_NULL, request);
+                   },
+               .count_wrong = wrong_exchanged},
     Collective{
         .name = "barrier",
         .input = Part::kNone,
         .output = Part::kNone,
         .call = [](const Call& c) { return MPI_Barrier(c.comm); },
+        .start = [](const Call& c, MPI_Request* request) { return MPI_Ibarrier(c.comm, request); },
         .init = [](const Call& c,
                    MPI_Request* request) { return PERSISTENT(Barrier)(c.comm, MPI_INFO_NULL, request); },
         .count_wrong = [](const Case&, int, const std::byte*, std::uint64_t) { return std::size_t{0}; }},

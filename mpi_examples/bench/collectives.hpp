@@ -65,7 +65,8 @@ struct Collective {
   Part input, output;
   double (*busbw_factor)(double ranks) = [](double) { return 1.0; };  // bus bandwidth / algorithm bandwidth
   int (*call)(const Call&);
-  int (*init)(const Call&, MPI_Request*);  // makes the persistent request for it
+  int (*start)(const Call&, MPI_Request*);  // of the nonblocking form
+  int (*init)(const Call&, MPI_Request*);   // makes the persistent request for it
   std::size_t (*count_wrong)(const Case&, int root, const std::byte* output, std::uint64_t shift);
 };
 

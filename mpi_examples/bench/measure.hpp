@@ -82,6 +82,7 @@ class Bench {
   double slowest(double seconds);
   void make_room(const Case& one, std::size_t slots);
   void fill(const Case& one, std::size_t slots, std::uint64_t shift);
+  Call call_of(const Case& one, MPI_Comm comm, std::size_t slot);
   double run(const Case& one, MPI_Comm comm, std::size_t slots);
   std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift);
   std::optional<std::uint64_t> carried_calls();

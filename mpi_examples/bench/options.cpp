@@ -145,9 +145,11 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
                  "Latency of one measurement from those of its ranks: average or max")
       ->check(CLI::IsMember({"average", "max"}))
       ->capture_default_str();
-  app.add_option("--form", form,
-                 "blocking; or persistent: requests that are made before, each started and waited for")
-      ->check(CLI::IsMember({"blocking", "persistent"}))
+  app.add_option(
+         "--form", form,
+         "blocking; nonblocking: each call started and waited for; or persistent: the same of requests "
+         "that are made before")
+      ->check(CLI::IsMember(std::vector<std::string>(kForms.begin(), kForms.end())))
       ->capture_default_str();
   app.add_flag("--ordered-starts", options.ordered_starts,
                "The communicator promises that all ranks start persistent requests in one order");
@@ -186,7 +188,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
     options.ops = named<mpi::Op>(ops, mpi::kOps, mpi::op_named, "operation");
     if (iterations_given->count() > 0) options.iterations = iterations;
     if (warmup_given->count() > 0) options.warmup = warmup;
-    options.form = form == "persistent" ? Form::kPersistent : Form::kBlocking;
+    options.form = static_cast<Form>(std::ranges::find(kForms, form) - kForms.begin());
     options.across_ranks = across == "max" ? AcrossRanks::kMax : AcrossRanks::kAverage;
     check(options, ranks);
   } catch (const CLI::ParseError& error) {

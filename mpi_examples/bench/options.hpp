@@ -1,9 +1,11 @@
 // options.hpp -- what the user of loom_bench asked for.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mpi_examples/bench/collectives.hpp"
@@ -11,7 +13,11 @@
 namespace loom::bench {
 
 enum class AcrossRanks { kAverage, kMax };
-enum class Form { kBlocking, kPersistent };
+enum class Form { kBlocking, kNonblocking, kPersistent };
+inline constexpr std::array<std::string_view, 3> kForms{"blocking", "nonblocking", "persistent"};
+constexpr std::string_view name_of(Form form) {
+  return kForms[static_cast<std::size_t>(form)];
+}
 
 struct Options {
   const Collective* collective = nullptr;

@@ -60,11 +60,9 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
 
 void Report::begin() {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
-  loom::print(text_, "# loom_bench {}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
-              options_.form == Form::kBlocking ? ""
-              : options_.ordered_starts        ? ", persistent, with ordered starts"
-                                               : ", persistent",
-              options_.in_place ? " in place" : "",
+  loom::print(text_, "# loom_bench {}{}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
+              options_.form == Form::kBlocking ? "" : loom::format(", {}", name_of(options_.form)),
+              options_.ordered_starts ? ", with ordered starts" : "", options_.in_place ? " in place" : "",
               options_.memory == "host" ? ""
               : options_.on_host == 0
                   ? " in " + options_.memory + " memory"
@@ -214,7 +212,7 @@ nlohmann::ordered_json Report::json() const {
             {"hosts", hosts}}},
           {"options",
            {{"collective", options_.collective->name},
-            {"form", options_.form == Form::kPersistent ? "persistent" : "blocking"},
+            {"form", name_of(options_.form)},
             {"ordered_starts", options_.ordered_starts},
             {"in_place", options_.in_place},
             {"root", options_.root},

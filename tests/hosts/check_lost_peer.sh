@@ -3,7 +3,8 @@
 # rank of PROGRAM goes missing, as HOW says, in the middle of sums of COUNT numbers. The others get errors
 # within coll_loom_timeout and a message that names the peer, its host, the device and the last step; then
 # PROGRAM ends. Where its GPU fails (launch, fault), the last rank says so itself. LOST_PEER_MEMORY=device: the
-# numbers are on GPUs; LOST_PEER_CALL=alltoall: they are exchanged.
+# numbers are on GPUs; LOST_PEER_CALL=alltoall or ialltoallv: they are
+# exchanged.
 set -euo pipefail
 program=$1 how=$2 hosts=$3 per_host=$4 count=${5:-1048576} arguments=("${@:6}")
 virtual_hosts=$(cd "$(dirname "$0")/../.." && pwd)/scripts/hosts/virtual-hosts

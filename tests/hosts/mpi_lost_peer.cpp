@@ -2,8 +2,9 @@
 // that the first argument names: stop (SIGSTOP), kill (SIGKILL), down (its host's link goes down, and comes
 // back later), launch (its virtual GPU takes no more kernels), fault (a kernel there fails). The second
 // argument: how many numbers are summed; a third one, `device`: on GPUs; a fourth one, `alltoall`: they are
-// exchanged, and not summed. Every other rank must get an MPI error from the call, go on with a communicator
-// without the missing host, and then end the job. check_lost_peer.sh runs it and looks at the messages.
+// exchanged, and not summed, or `ialltoallv`: by nonblocking calls. Every other rank must get an MPI error
+// from the call, go on with a communicator without the missing host, and then end the job. check_lost_peer.sh
+// runs it and looks at the messages.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION > 4
 #include <mpi-ext.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "mpi_examples/support/device_memory.hpp"
 
@@ -45,7 +47,17 @@ const char* called(int error_class) {
   return "";
 }
 
-bool exchanges = false;
+bool exchanges = false, starts = false;
+
+/// A nonblocking call.
+int start_and_wait(Memory& operand, Memory& result, int block, int ranks, MPI_Comm comm) {
+  std::vector<int> counts(static_cast<std::size_t>(ranks), block), places;
+  for (int rank = 0; rank < ranks; ++rank) places.push_back(rank * block);
+  MPI_Request request;
+  const int error = MPI_Ialltoallv(operand.address(), counts.data(), places.data(), MPI_INT, result.address(),
+                                   counts.data(), places.data(), MPI_INT, comm, &request);
+  return error != MPI_SUCCESS ? error : MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
 
 /// Returns the error class of a call, or -1 where the result is wrong.
 int perform(Memory& operand, Memory& result, int count, MPI_Comm comm) {
@@ -57,8 +69,9 @@ int perform(Memory& operand, Memory& result, int count, MPI_Comm comm) {
   for (int i = 0; i < count; ++i) values[i] = exchanges ? rank : 1;
   operand.upload();
   const int error =
-      exchanges ? MPI_Alltoall(operand.address(), block, MPI_INT, result.address(), block, MPI_INT, comm)
-                : MPI_Allreduce(operand.address(), result.address(), count, MPI_INT, MPI_SUM, comm);
+      starts      ? start_and_wait(operand, result, block, ranks, comm)
+      : exchanges ? MPI_Alltoall(operand.address(), block, MPI_INT, result.address(), block, MPI_INT, comm)
+                  : MPI_Allreduce(operand.address(), result.address(), count, MPI_INT, MPI_SUM, comm);
   MPI_Error_class(error, &error_class);
   if (error_class != MPI_SUCCESS) return error_class;
   result.download();
@@ -88,11 +101,18 @@ int main(int argc, char** argv) {
 
   const int count = argc > 2 ? std::atoi(argv[2]) : 1 << 20;
   const bool device = argc > 3 && std::strcmp(argv[3], "device") == 0;
-  exchanges = argc > 4 && std::strcmp(argv[4], "alltoall") == 0;
+  exchanges = argc > 4 && std::strcmp(argv[4], "allreduce") != 0;
   const loom::mpi::MemoryKind kind = device ? loom::mpi::MemoryKind::kDevice : loom::mpi::MemoryKind::kHost;
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(int);
   Memory operand(bytes, kind), result(bytes, kind);
-  perform(operand, result, count, rest);  // makes links while all ranks are well
+  // These make links while all ranks are well.
+  for (const MPI_Comm comm : {rest, MPI_COMM_WORLD}) perform(operand, result, count, comm);
+  starts = argc > 4 && std::strcmp(argv[4], "ialltoallv") == 0;
+  for (const MPI_Comm comm : {rest, MPI_COMM_WORLD}) {
+    if (!starts) break;
+    perform(operand, result, count, comm);
+    MPI_Barrier(comm);  // makes what it lacks
+  }
   int error_class = MPI_SUCCESS;
   for (int call = 0; error_class == MPI_SUCCESS; ++call) {
     if (call == 20 && rank == ranks - 1) go_missing(how);
