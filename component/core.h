@@ -248,7 +248,7 @@ int loom_request_create(struct loom_comm* comm, const struct loom_call* call, en
 /* Of a collective that no algorithm carries on host memory alone: calls that do not wait may be
  * LOOM_NONBLOCKING all the same, for ranks whose buffers lie on GPUs make them as LOOM_ON_DEVICE. The same on
  * all ranks at the same call. */
-bool loom_carries_beside_devices(const struct loom_comm* comm, enum loom_collective collective);
+bool loom_carries_beside_devices(struct loom_comm* comm, enum loom_collective collective);
 /* It matches by a place of its own, and not by the order of starts. */
 bool loom_request_is_in_any_order(const struct loom_request* call);
 /* Of a persistent one, where MPI_Start is called: on GPUs it comes after what the program has enqueued by

@@ -144,7 +144,12 @@ void Communicator::make_links_for_nonblocking(const device::Call& call) {
       links_.pairwise_state != LinkState::kNotMade ||
       selector_.choose(call, true).algorithm != Algorithm::kPairwise)
     return;
-  execution_.holds_everywhere(true);  // a rank that has failed alone is found here: has_pairwise() would wait
+  make_pairwise();
+}
+
+/// In a call that all ranks make for something else: some may have failed alone meanwhile.
+void Communicator::make_pairwise() {
+  execution_.holds_everywhere(true);  // finds that; has_pairwise() would wait
   has_pairwise();
 }
 

@@ -94,7 +94,9 @@ class Communicator {
   std::unique_ptr<Request> make_request(const device::Call& call, loom_request_kind kind,
                                         loom_request_done done, void* context);
   /// See core.h.
-  bool carries_beside_devices(device::Collective collective) const;
+  bool carries_beside_devices(device::Collective collective) {
+    return carries_beside_devices(device::Call{.collective = collective});
+  }
   /// A persistent call, which all ranks make in one order and may start in any. Collective. nullptr on all
   /// ranks: there is no lane for it. Throws as perform().
   std::unique_ptr<Request> make_request_with_lane(const device::Call& call, loom_request_done done,
@@ -157,6 +159,7 @@ class Communicator {
   bool is_linked();
   bool has_pairwise();
   void make_links_for_nonblocking(const device::Call& call);
+  void make_pairwise();
   Choice choose_when_linked(const device::Call& call);
   std::optional<Algorithm> try_perform(const device::Call& call);
   std::optional<Algorithm> end_call(const device::Call& call);

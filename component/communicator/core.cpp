@@ -227,9 +227,8 @@ int loom_request_create(loom_comm* comm, const loom_call* call, loom_request_kin
   });
 }
 
-bool loom_carries_beside_devices(const loom_comm* comm, loom_collective collective) {
-  return reinterpret_cast<const Communicator*>(comm)->carries_beside_devices(
-      static_cast<Collective>(collective));
+bool loom_carries_beside_devices(loom_comm* comm, loom_collective collective) {
+  return reinterpret_cast<Communicator*>(comm)->carries_beside_devices(static_cast<Collective>(collective));
 }
 
 bool loom_request_is_in_any_order(const loom_request* request) {

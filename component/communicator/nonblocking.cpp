@@ -32,31 +32,26 @@ void Communicator::connect(const Bootstrap& bootstrap, std::function<void()> pau
   restore();
 }
 
-/// Links between GPUs are made by calls that wait: all ranks know of them at the same call.
-bool Communicator::carries_beside_devices(device::Collective collective) const {
-  return links_.gpu_state == LinkState::kReady && !may_carry(collective, selector_.conditions()) &&
-         device::cuda::exchanges(collective);
-}
-
-/// On host memory where some ranks have their buffers there. Only so may ranks ask each other where they are:
-/// the fallback component's calls start in one order on all ranks, and the answer would come too late for it.
+/// Links are made by calls that wait: all ranks know of them at the same call.
 bool Communicator::carries_beside_devices(const device::Call& call) {
-  return carries_beside_devices(call.collective) && device_calls_.may_stay(call);
+  return links_.gpu_state == LinkState::kReady && links_.pairwise_state != LinkState::kFailed &&
+         is_carried_beside_devices(selector_.conditions(), call.collective) && device_calls_.may_stay(call);
 }
 
 std::unique_ptr<Request> Communicator::make_request(const device::Call& call, loom_request_kind kind,
                                                     loom_request_done done, void* context) {
   // A call that may wait looks whether the communicator is broken. For others that shows when their turn
   // comes: another thread may be finding out now.
+  const bool beside_devices = kind != LOOM_PERSISTENT && carries_beside_devices(call);
   const auto planned = [&] {
     const Choice choice = selector_.choose(call, false);
     // Links made later would wait for ranks that may first want requests of this queue to be started
     // elsewhere.
     if (choice.algorithm == Algorithm::kPairwise && twin_of_ != nullptr) return Algorithm::kFallback;
-    const Algorithm algorithm = (twin_of_ != nullptr ? twin_of_->selector_ : selector_).leading(call, choice);
-    return algorithm == Algorithm::kFallback && kind != LOOM_PERSISTENT && carries_beside_devices(call)
-               ? Algorithm::kPairwise
-               : algorithm;
+    // Else ranks could not ask each other where their buffers are: the fallback component's calls start in
+    // one order on all ranks, and the answer would come too late for it.
+    if (beside_devices) return Algorithm::kPairwise;
+    return (twin_of_ != nullptr ? twin_of_->selector_ : selector_).leading(call, choice);
   };
   const bool has_kernel = device::has_kernel(call);
   const bool counted = has_kernel && !linking_ && selector_.count_small_call(call);
@@ -96,9 +91,10 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
       algorithm = Algorithm::kFallback;
   }
   if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) {
-    if (device::cuda::exchanges(call.collective) && links_.gpu_state == LinkState::kNotMade &&
-        device_calls_.may_ask(call))
-      selector_.explain_staged(call, "until a blocking call has made links between GPUs");
+    if (is_carried_beside_devices(selector_.conditions(), call.collective) && device_calls_.may_stay(call))
+      selector_.explain_staged(call, links_.gpu_state == LinkState::kNotMade
+                                         ? "until a blocking call has made links between GPUs"
+                                         : "there are no links of every two ranks");
     return comes_again_staged();
   }
   std::unique_ptr<DeviceOperation> on_device;
@@ -112,7 +108,8 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
   if (kind == LOOM_ON_DEVICE)
     device_calls_.explain_start(*on_device);
   else
-    selector_.explain(algorithm, call, CallForm::kNonblocking);
+    selector_.explain(algorithm, call, CallForm::kNonblocking,
+                      beside_devices ? "ranks may have their buffers on GPUs" : "");
   if (algorithm == Algorithm::kFallback) {
     count(call, {});
     return nullptr;
@@ -155,7 +152,7 @@ void Communicator::finish_requests_before_call() {
   if (broken_) throw *broken_;
   has_due_ = false;
   try {
-    if (std::exchange(wants_pairwise_, false)) has_pairwise();
+    if (std::exchange(wants_pairwise_, false)) make_pairwise();
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
   } catch (...) {

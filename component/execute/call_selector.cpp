@@ -109,11 +109,13 @@ void CallSelector::explain_once(const Explained& kind, const device::Call& call,
   });
 }
 
-void CallSelector::explain(Algorithm algorithm, const device::Call& call, CallForm form) {
+void CallSelector::explain(Algorithm algorithm, const device::Call& call, CallForm form,
+                           std::string_view reason) {
   explain_once({call.collective, algorithm, form}, call, [&](std::size_t) {
     return loom::format("{}: {}", name_of(algorithm),
-                        reason_of(conditions(), call.collective, bytes_of(call),
-                                  form != CallForm::kNonblocking, member_.group->tune));
+                        !reason.empty() ? std::string(reason)
+                                        : reason_of(conditions(), call.collective, bytes_of(call),
+                                                    form != CallForm::kNonblocking, member_.group->tune));
   });
 }
 

@@ -73,7 +73,8 @@ class CallSelector {
                       Algorithm candidate) const;
   /// At coll_loom_verbose 2: says what carries such calls, and why; once for each collective, form and
   /// algorithm.
-  void explain(Algorithm algorithm, const device::Call& call, CallForm form = CallForm::kBlocking);
+  void explain(Algorithm algorithm, const device::Call& call, CallForm form = CallForm::kBlocking,
+               std::string_view reason = {});
   /// The same where buffers are on GPUs; of kernels also once for each kind of links and protocol.
   /// probes: staging may be as fast.
   void explain_on_gpus(Algorithm algorithm, const device::Call& call,

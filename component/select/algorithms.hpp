@@ -118,10 +118,12 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 bool may_use_hier(const connect::Shape& shape);
 /// The ranks are few enough to link each with all ranks of other hosts.
 bool may_link_pairwise(const connect::Shape& shape);
-/// And some host has several. Where each
-/// host has one, the fallback component's pairwise exchange fills the network as well, with one copy less (6
-/// virtual hosts, 2.5 Gbit/s).
+/// And some host has several. Where each host has one, the fallback component's pairwise exchange fills the
+/// network as well, with one copy less (6 virtual hosts, 2.5 Gbit/s).
 bool may_use_pairwise(const connect::Shape& shape);
+/// No algorithm carries calls of the collective on host memory as such; but kernels may, and then pairwise
+/// does for ranks whose buffers are elsewhere.
+bool is_carried_beside_devices(const Conditions& conditions, device::Collective collective);
 /// Whether dbt over such hosts should run calls of any size.
 bool suits_dbt(const connect::Shape& shape);
 /// The longest offer (device::offered_bytes()) that is not probed: it takes less time than a system call.

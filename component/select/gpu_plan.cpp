@@ -201,7 +201,8 @@ GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::
                       bool may_wait) const {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm;
-  const bool may_stay = conditions.shape.hosts == 1 || may_wait || on_host != Algorithm::kFallback;
+  const bool may_stay = conditions.shape.hosts == 1 || may_wait || on_host != Algorithm::kFallback ||
+                        is_carried_beside_devices(conditions, collective);
   const auto carries = [&](Algorithm algorithm) {
     if (!links_ || conditions.shape.hosts != hosts_ || !may_stay) return false;
     return can_on_gpus(algorithm, conditions, collective, bytes, false, &*links_);

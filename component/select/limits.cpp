@@ -290,6 +290,11 @@ bool may_link_pairwise(const Shape& shape) {
 bool may_use_pairwise(const Shape& shape) {
   return may_link_pairwise(shape) && shape.ranks > shape.hosts;
 }
+bool is_carried_beside_devices(const Conditions& conditions, Collective collective) {
+  static_assert(device::cuda::kMostExchanging <= kMostPairwiseRanks);
+  return device::cuda::exchanges(collective) && may_link_pairwise(conditions.shape) &&
+         !may_carry(collective, conditions);
+}
 bool suits_dbt(const Shape& shape) {
   return shape.hosts > 1 && ring_over_dbt_bytes(shape) > 0;
 }
