@@ -106,13 +106,27 @@ bool may_pay_to_stage(const Conditions& conditions, Collective collective, std::
   return !us || *us <= kProbeMargin * kernel_us;
 }
 
+namespace {
+
+/// The last row has the algorithm that is for the most ranks.
+std::string why_none(const Conditions& conditions, Collective collective) {
+  std::string why = "loom has no algorithm for it on host memory";
+  for (const AlgorithmRow& row : algorithms())
+    if (!row.on_devices && row.carries(collective))
+      if (const char* because = row.why_not(conditions, collective))
+        why = loom::format("not by {}: {}", row.name, because);
+  return why;
+}
+
+}  // namespace
+
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
                       const Tune& tune) {
   const Choice choice = choose(conditions, collective, bytes, may_wait, tune);
   if (choice.algorithm != choose(conditions, collective, bytes, may_wait).algorithm)
     return "a rule of coll_loom_tune";
   const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
-  if (all.empty()) return "loom has no algorithm for it here";
+  if (all.empty()) return why_none(conditions, collective);
   if (choice.algorithm == Algorithm::kFallback)
     return loom::format("faster than {} at this size, as measured", name_of(all[0].algorithm));
   if (choice.candidate) return loom::format("probes decide between it and {}", name_of(*choice.candidate));
