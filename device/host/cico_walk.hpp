@@ -44,12 +44,18 @@ class Rounds {
  public:
   static constexpr std::uint64_t kFewestBanks = 4;
 
-  /// flags[r] are rank r's; they must outlive this. At least two.
+  /// flags[r] are rank r's, zeroed, or with one number of rounds on all ranks that they go on from; they must
+  /// outlive this. At least two.
   /// few_rounds: as few rounds as possible, because ranks outnumber CPUs and a round costs a turn of the
   /// scheduler. banks: a power of two. Both are the same on all ranks.
   Rounds(std::vector<RoundFlags*> flags, int self, bool few_rounds = false,
          std::uint64_t banks = kFewestBanks)
-      : flags_(std::move(flags)), seen_(flags_.size()), self_(self), few_rounds_(few_rounds), banks_(banks) {}
+      : flags_(std::move(flags)),
+        seen_(flags_.size()),
+        self_(self),
+        few_rounds_(few_rounds),
+        banks_(banks),
+        round_(mine().filled.value()) {}
 
   std::uint64_t banks() const noexcept { return banks_; }
   int size() const noexcept { return static_cast<int>(flags_.size()); }
@@ -111,8 +117,8 @@ class Rounds {
   int self_;
   bool few_rounds_;
   std::uint64_t banks_;
-  std::uint64_t round_ = 0;  ///< the last one that this rank has published
-  CallNote note_;            ///< of the call that this rank is in
+  std::uint64_t round_;  ///< the last one that this rank has published
+  CallNote note_;        ///< of the call that this rank is in
 };
 
 /// How a message is cut. Even a part that does not fill its piece is cut into some tiles, so that reading

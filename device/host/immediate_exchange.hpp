@@ -94,8 +94,9 @@ class ImmediateExchangeOf {
  public:
   /// areas[r] is rank r's, zeroed before any rank constructs; they must outlive this. At least two.
   /// runs_far: a sender runs ahead as far as it can, because ranks take turns on the CPUs. Its offers then
-  /// lie close together, so that CPUs prefetch them; else apart, so that CPUs do not. The same on all ranks.
-  ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far = false);
+  /// lie close together, so that CPUs prefetch them; else apart, so that CPUs do not. before: so many
+  /// exchanges have been, and the lines say so. Both are the same on all ranks.
+  ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far = false, std::uint64_t before = 0);
 
   int size() const noexcept { return static_cast<int>(areas_.size()); }
 
@@ -172,10 +173,10 @@ class ImmediateExchangeOf {
   int awaited_ = 0;
   bool runs_far_;
   std::uint64_t stride_;
-  std::uint64_t exchange_ = 0;
-  std::uint64_t entered_ = 0;  ///< all ranks are known to have published this exchange
-  std::uint64_t level_ = 0;    ///< the last one in which everybody read everybody; the same on all ranks
-  std::uint64_t parted_ = 0;   ///< the last one in which a rank was seen in another call
+  std::uint64_t exchange_;
+  std::uint64_t entered_;     ///< all ranks are known to have published this exchange
+  std::uint64_t level_;       ///< the last one in which everybody read everybody; the same on all ranks
+  std::uint64_t parted_ = 0;  ///< the last one in which a rank was seen in another call
   // Places in the ring count on from turn to turn: where this exchange's offers, or the last ones there were,
   // begin and end.
   std::uint64_t place_ = 0, end_ = 0;

@@ -82,12 +82,16 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 }  // namespace immediate
 
 template <class Area>
-ImmediateExchangeOf<Area>::ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far)
+ImmediateExchangeOf<Area>::ImmediateExchangeOf(std::vector<Area*> areas, int self, bool runs_far,
+                                               std::uint64_t before)
     : areas_(std::move(areas)),
       own_(areas_[static_cast<std::size_t>(self)]),
       self_(self),
       runs_far_(runs_far),
-      stride_(runs_far ? 1 : line_stride(Area::kLines)) {}
+      stride_(runs_far ? 1 : line_stride(Area::kLines)),
+      exchange_(before),
+      entered_(exchange_),
+      level_(exchange_) {}
 
 /// Waits until the rank has published this exchange, as this one has. It cannot have published a later one in
 /// the same line: for that this rank must have left this exchange.

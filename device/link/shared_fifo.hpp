@@ -24,17 +24,22 @@ constexpr std::size_t shared_fifo_bytes(const FifoShape& shape) {
   return sizeof(SharedFifoHeader) + shape.slot_count * shape.slot_bytes + notes;
 }
 
-/// What both ends know: where the FIFO lies and how far this end has come. `memory` (64-byte aligned, zeroed
-/// before either end is made) must outlive it.
+/// What both ends know: where the FIFO lies and how far this end has come. `memory` (64-byte aligned; zeroed
+/// before either end is made, or with one number of slots filled and consumed) must outlive it.
 class SharedFifoEnd {
  protected:
-  SharedFifoEnd(std::byte* memory, const FifoShape& shape, int peer)
-      : header_(reinterpret_cast<SharedFifoHeader*>(memory)),
+  SharedFifoEnd(std::byte* memory, const FifoShape& shape, int peer, std::uint64_t step)
+      : header_(header_at(memory)),
         slots_(memory + sizeof(SharedFifoHeader)),
         notes_(reinterpret_cast<std::uint64_t*>(slots_ + shape.slot_count * shape.slot_bytes)),
         shape_(shape),
-        peer_(peer) {}
+        peer_(peer),
+        step_(step),
+        seen_(step) {}
 
+  static SharedFifoHeader* header_at(std::byte* memory) {
+    return reinterpret_cast<SharedFifoHeader*>(memory);
+  }
   std::byte* slot(std::uint64_t step) const {
     return slots_ + (step % shape_.slot_count) * shape_.slot_bytes;
   }
@@ -50,14 +55,15 @@ class SharedFifoEnd {
   std::uint64_t* notes_;  ///< by slot; published with its bytes
   FifoShape shape_;
   int peer_;
-  std::uint64_t step_ = 0;  ///< slots published or released by this end
+  std::uint64_t step_;  ///< slots published or released by this end
   /// The other end's flag when last read; its cache line is not read again while this suffices.
-  std::uint64_t seen_ = 0;
+  std::uint64_t seen_;
 };
 
 class SharedSendLink final : public SendLink, SharedFifoEnd {
  public:
-  SharedSendLink(std::byte* memory, const FifoShape& shape, int peer) : SharedFifoEnd(memory, shape, peer) {}
+  SharedSendLink(std::byte* memory, const FifoShape& shape, int peer)
+      : SharedFifoEnd(memory, shape, peer, header_at(memory)->filled.value()) {}
 
   std::byte* try_acquire() override {
     if (step_ - seen_ == shape_.slot_count) {
@@ -79,7 +85,8 @@ class SharedSendLink final : public SendLink, SharedFifoEnd {
 
 class SharedRecvLink final : public RecvLink, SharedFifoEnd {
  public:
-  SharedRecvLink(std::byte* memory, const FifoShape& shape, int peer) : SharedFifoEnd(memory, shape, peer) {}
+  SharedRecvLink(std::byte* memory, const FifoShape& shape, int peer)
+      : SharedFifoEnd(memory, shape, peer, header_at(memory)->consumed.value()) {}
 
   const std::byte* try_receive() override {
     if (step_ == seen_) {

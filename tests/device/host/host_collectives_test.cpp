@@ -120,8 +120,9 @@ void run_ranks(Host& host, Body&& body, bool oversubscribed = false) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      RankEnds ends{ImmediateExchange(Host::pointers(host.areas), rank, oversubscribed),
-                    CicoBuffers(Host::pointers(host.cico), rank, oversubscribed)};
+      RankEnds ends{
+          ImmediateExchange(Host::pointers(host.areas), rank, oversubscribed, host.exchanges_before),
+          CicoBuffers(Host::pointers(host.cico), rank, oversubscribed)};
       body(ends, rank);
     });
 }
@@ -168,6 +169,28 @@ TEST_P(HostCollectivesOf, FollowEachOtherInAnyMixture) {
     }
   };
   run_ranks(host, body, oversubscribed);
+}
+
+/// As after years: counters of 32 bits, numbers that share their word with a tag, and signs would show.
+TEST_P(HostCollectivesOf, GoOnBeyondAnyNumberOfCalls) {
+  const auto [ranks, oversubscribed] = GetParam();
+  constexpr std::uint64_t kSoon = 5;
+  for (const unsigned bits : {32U, 64U - ExchangeTag::kBits, 63U}) {
+    const std::uint64_t wraps = std::uint64_t{1} << bits;
+    Host host(ranks);
+    host.go_on_from(wraps - kSoon, wraps - kSoon, oversubscribed);
+    const auto body = [ranks = ranks](RankEnds& ends, int self) {
+      std::mt19937 random(12);  // the same calls on every rank
+      for (int nth = 0; nth < 500; ++nth) {
+        const Collective collective = kMoving[random() % std::size(kMoving)];
+        const By by = random() % 2 != 0 ? By::kImmediate : static_cast<By>(random() % 4);
+        const std::size_t count = 1 + random() % (by == By::kImmediate ? 200 : 20000);
+        const int root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+        check_call(ends, self, ranks, collective, count, random() % 2, by, root, nth);
+      }
+    };
+    run_ranks(host, body, oversubscribed);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectivesOf,

@@ -13,13 +13,17 @@ namespace loom::device {
 /// A link each way between every two positions.
 class LinksBetweenAll {
  public:
-  LinksBetweenAll(int size, const FifoShape& shape)
+  /// first: slots that have been filled and consumed before.
+  LinksBetweenAll(int size, const FifoShape& shape, std::uint64_t first = 0)
       : size_(size), links_(static_cast<std::size_t>(size * size)) {
     for (int from = 0; from < size; ++from)
       for (int to = 0; to < size; ++to) {
         if (from == to) continue;
         memory_.emplace_back(shared_fifo_bytes(shape) / kCacheLine + 1);
         std::byte* const fifo = memory_.back().data()->bytes;
+        auto& header = *reinterpret_cast<SharedFifoHeader*>(fifo);
+        header.filled.publish(first);
+        header.consumed.publish(first);
         send_.push_back(std::make_unique<SharedSendLink>(fifo, shape, to));
         receive_.push_back(std::make_unique<SharedRecvLink>(fifo, shape, from));
         at(from, to).send = send_.back().get();

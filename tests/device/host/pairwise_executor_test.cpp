@@ -47,9 +47,9 @@ struct Kind {
 /// sent[a][b]: how long a's block for b is; room[b][a]: what b expects of it. Performed twice, so that what
 /// the first call leaves in links shows.
 void check(const std::vector<std::vector<std::size_t>>& sent,
-           const std::vector<std::vector<std::size_t>>& room, Kind kind) {
+           const std::vector<std::vector<std::size_t>>& room, Kind kind, std::uint64_t first = 0) {
   const auto ranks = sent.size();
-  const LinksBetweenAll links(static_cast<int>(ranks), kShape);
+  const LinksBetweenAll links(static_cast<int>(ranks), kShape, first);
   for (int repetition = 0; repetition < 2; ++repetition) {
     std::vector<std::vector<Bytes>> in(ranks), out(ranks);
     std::vector<std::optional<CutBlock>> cut(ranks);
@@ -159,6 +159,11 @@ TEST(PairwiseExecutor, ABlockThatDoesNotFitIsCut) {
       rooms[2][1] = room;
       check(sent, rooms, {.packed = packed});
     }
+}
+
+TEST(PairwiseExecutor, LinksGoOnBeyondAnyNumberOfSlots) {
+  const std::vector<std::vector<std::size_t>> sent(3, std::vector<std::size_t>(3, 20 * kShape.slot_bytes));
+  for (const unsigned bits : {32U, 63U}) check(sent, sent, {}, (std::uint64_t{1} << bits) - 5);
 }
 
 TEST(PairwiseExecutor, ABlockMayBeShorterThanItsRoom) {
