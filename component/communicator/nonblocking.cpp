@@ -80,7 +80,9 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
     if (!connected && algorithm == Algorithm::kPairwise && links_.gpu_state == LinkState::kReady) {
       wants_pairwise_ = has_due_ = true;
       if (kind == LOOM_ON_DEVICE)
-        selector_.explain_staged(call, "until a call that may wait has made links of every two ranks");
+        selector_.explain_staged(call,
+                                 "until the next call that may wait has made links of every two ranks, for "
+                                 "those whose buffers are elsewhere");
     }
     if (!connected && kind == LOOM_ON_DEVICE) return comes_again_staged();
     if (!connected && !linking_)
@@ -91,10 +93,13 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
       algorithm = Algorithm::kFallback;
   }
   if (algorithm == Algorithm::kFallback && kind == LOOM_ON_DEVICE) {
-    if (is_carried_beside_devices(selector_.conditions(), call.collective) && device_calls_.may_stay(call))
-      selector_.explain_staged(call, links_.gpu_state == LinkState::kNotMade
-                                         ? "until a blocking call has made links between GPUs"
-                                         : "there are no links of every two ranks");
+    if (is_carried_beside_devices(selector_.conditions(), call.collective) && device_calls_.may_stay(call) &&
+        device_calls_.is_here(call))
+      selector_.explain_staged(
+          call,
+          links_.gpu_state == LinkState::kNotMade
+              ? "until a blocking call with the buffers of all ranks on GPUs has made links between them"
+              : "there are no links of every two ranks");
     return comes_again_staged();
   }
   std::unique_ptr<DeviceOperation> on_device;

@@ -53,6 +53,10 @@ class DeviceCalls {
   /// Some algorithm on GPUs may carry such calls, by the links that there are and by the user's rules. The
   /// same on all ranks.
   bool may_stay(const device::Call& call) { return is_possible(call) && may_stay(call, epoch_); }
+  /// For messages: this rank's buffers are on its GPU.
+  bool is_here(const device::Call& call) const {
+    return member_.tells(2) && gpu_of(call) && !is_on_host(call);
+  }
   /// Of a call for which may_ask() is true, and that `on_host` would carry on host memory. on_device: as long
   /// as its buffers may be on this rank's GPU; nullptr if they are not, and have to be staged. Throws Error.
   std::unique_ptr<DeviceOperation> begin(const device::Call& call, Algorithm on_host, bool on_device);
