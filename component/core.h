@@ -245,8 +245,8 @@ enum loom_request_kind {
  * order. Copies *call, not what it points to. LOOM_DECLINED as loom_perform. */
 int loom_request_create(struct loom_comm* comm, const struct loom_call* call, enum loom_request_kind kind,
                         loom_request_done done, void* context, struct loom_request** out);
-/* Of a collective that no algorithm carries on host memory alone: calls that do not wait may be
- * LOOM_NONBLOCKING all the same, for ranks whose buffers lie on GPUs make them as LOOM_ON_DEVICE. The same on
+/* Whether loom carries nonblocking calls of a collective that it leaves to the fallback component elsewhere:
+ * ranks with their buffers on GPUs make them as LOOM_ON_DEVICE, the others as LOOM_NONBLOCKING. The same on
  * all ranks at the same call. */
 bool loom_carries_beside_devices(struct loom_comm* comm, enum loom_collective collective);
 /* It matches by a place of its own, and not by the order of starts. */

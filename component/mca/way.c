@@ -71,7 +71,7 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
          (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
 }
 
-/* A rank whose buffers lie on GPUs may find out that all have theirs there. */
+/* Such calls loom leaves to the fallback component, unless ranks may have their buffers on GPUs. */
 static bool is_carried_beside_devices(const struct coll_loom_module* self, enum loom_collective collective,
                                       enum coll_loom_form form) {
   return form == COLL_LOOM_NONBLOCKING_FORM && coll_loom_state_of(self) == COLL_LOOM_READY &&
