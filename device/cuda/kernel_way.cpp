@@ -1,6 +1,7 @@
 #include "device/cuda/kernel_way.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <utility>
 
@@ -24,6 +25,12 @@ constexpr double kSomeGbps = 12;
 // small slots, and how many bytes keep a block busy.
 constexpr std::size_t kMostOneShot = 64 * kKiB, kMostTwoShot = 2048 * kKiB;
 constexpr std::size_t kBytesPerChannel = 32 * kKiB, kBytesPerPairwiseChannel = 16 * kKiB;
+// Likewise: what keeps the threads of a block busy at once, and what a message costs a block beside its
+// bytes: two waits, two barriers, a fence. No prediction counts that, for other blocks use the links
+// meanwhile.
+constexpr std::size_t kLeastSlice = 16 * kKiB;
+constexpr double kUsPerSlice = 3;
+constexpr std::size_t kLine = 128;
 
 struct Costs {
   Protocol protocol;
@@ -125,7 +132,6 @@ int channels_for(std::size_t bytes, std::size_t bytes_per_channel, int most) {
 }
 
 std::size_t whole_lines(std::size_t elems, std::size_t elem_bytes) {
-  constexpr std::size_t kLine = 128;
   const std::size_t line = std::max<std::size_t>(1, kLine / elem_bytes);
   return divide_up(elems, line) * line;
 }
@@ -211,6 +217,32 @@ const KernelWays::Kind& KernelWays::kind_of(Algorithm algorithm) const {
   }
 }
 
+steps::FifoForm KernelWays::form_of(const KernelWay& way) const {
+  const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_, between_hosts_);
+  return steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)];
+}
+
+/// A ring or a grid sends on a block slice by slice, all slices of a round while others still arrive: so a
+/// block is a whole round of them. Through a chain or a tree a message flows, late by a slice at each hop,
+/// and each slice costs: hops x slice / speed + bytes / slice x kUsPerSlice is least for the root below.
+std::size_t KernelWays::slice_bytes(const KernelWay& way, std::size_t bytes) const {
+  const LinkKind links = steps::links_of(way.algorithm);
+  if (way.protocol != Protocol::kSimple || links == LinkKind::kPairwise || links == LinkKind::kExchange)
+    return 0;
+  const steps::FifoForm form = form_of(way);
+  const Kind& kind = kind_of(way.algorithm);
+  const auto ranks = static_cast<std::size_t>(ranks_), channels = static_cast<std::size_t>(way.channels);
+  const bool flows = links == LinkKind::kTree || way.algorithm == Algorithm::kBroadcastChain ||
+                     way.algorithm == Algorithm::kReduceChain;
+  std::size_t best = divide_up(divide_up(bytes, ranks * channels), form.slot_count / 2);
+  if (flows) {
+    const double bytes_per_us = kBytesPerUs * kind.gbps / kind.channels;
+    best = static_cast<std::size_t>(std::sqrt(static_cast<double>(divide_up(bytes, channels)) * kUsPerSlice *
+                                              bytes_per_us / std::max(1, kind.hops)));
+  }
+  return std::clamp(divide_up(best, kLine) * kLine, kLeastSlice, form.slot_bytes);
+}
+
 double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
   const LinkKind links = steps::links_of(way.algorithm);
   const Kind& kind = kind_of(way.algorithm);
@@ -222,10 +254,8 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
                bytes_per_us = channel_bytes_per_us * way.channels;
   const auto in_chunks = [&](int ranks) { return bytes * (ranks - 1) / ranks / bytes_per_us; };
   // A whole message flows through in slices: the first one is late by its own length at each hop, too.
-  const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_, between_hosts_);
   const double slice_bytes =
-      static_cast<double>(steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)].slot_bytes) *
-      costs.efficiency;
+      static_cast<double>(way.slice_bytes > 0 ? way.slice_bytes : form_of(way).slot_bytes) * costs.efficiency;
   const double slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us;
   const auto flowing = [&](int hops, double carried) {
     const int far = std::min(hops, kind.hops > 0 ? kind.far_hops * hops / kind.hops : 0);
@@ -296,7 +326,8 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
   if (exchanges(collective)) return {Algorithm::kAllToAll, Protocol::kSimple, channels_};
   std::optional<KernelWay> best;
   double best_us = 0;
-  const auto consider = [&](const KernelWay& way) {
+  const auto consider = [&](KernelWay way) {
+    way.slice_bytes = slice_bytes(way, bytes);
     if (way.protocol == Protocol::kLL128 && !may_ll128_) return;
     if (way.protocol != Protocol::kSimple && between_hosts_) return;
     if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
@@ -338,6 +369,7 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
   steps::Task task;
   task.algorithm = way.algorithm;
   task.protocol = way.protocol;
+  task.slice_bytes = way.slice_bytes;
   task.size = size;
   task.count = blocks ? count * ranks : count;
   task.chunk = shares ? whole_lines(divide_up(count, ranks), elem_bytes) : count;
@@ -348,6 +380,7 @@ steps::Task divide(const KernelWay& way, std::span<const Part> blocks) {
   steps::Task task;
   task.algorithm = way.algorithm;
   task.protocol = way.protocol;
+  task.slice_bytes = way.slice_bytes;
   task.size = static_cast<int>(blocks.size());
   if (way.algorithm == Algorithm::kAllToAll) task.size /= 2;
   for (const Part& block : blocks) {

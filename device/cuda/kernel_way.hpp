@@ -85,6 +85,7 @@ struct KernelWay {
   steps::Algorithm algorithm;
   steps::Protocol protocol;
   int channels;
+  std::size_t slice_bytes = 0;  ///< see steps::Task
 };
 /// By what a call may go.
 enum class KernelLinkage { kAny, kRings, kTrees, kGrids };
@@ -117,6 +118,8 @@ class KernelWays {
   };
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
   const Kind& kind_of(steps::Algorithm algorithm) const;
+  steps::FifoForm form_of(const KernelWay& way) const;
+  std::size_t slice_bytes(const KernelWay& way, std::size_t bytes) const;
   double us_over_links(const KernelWay& way, double bytes) const;
 
   int ranks_, channels_, most_on_a_host_;

@@ -50,8 +50,9 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
 
   const int protocol = static_cast<int>(protocol_for<T>(task, forms));
   const LinkKind kind = links_of(task.algorithm);
+  const bool may_slice = kind != LinkKind::kExchange && kind != LinkKind::kPairwise;
   Moves<Operation, T, Group> moves(group, Protocol{protocol}, forms_of(task.algorithm, forms)[protocol],
-                                   way_out, done, task.resumes ? turns : 0);
+                                   may_slice ? task.slice_bytes : 0, way_out, done, task.resumes ? turns : 0);
   const auto* const in = static_cast<const T*>(task.in);
   auto* const out = static_cast<T*>(task.out);
   const Share share = share_of(task, channel);

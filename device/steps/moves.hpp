@@ -12,18 +12,19 @@ namespace loom::device::steps {
 template <class Operation, class T, class Group>
 class Moves {
  public:
-  /// `done` moves have been, and of the next one this thread's `turns`.
-  LOOM_HOST_DEVICE Moves(Group& group, Protocol protocol, const FifoForm& form, const WayOut& way_out,
-                         Word done, std::uint32_t turns)
-      : group_(group), protocol_(protocol), form_(form), way_out_(way_out), done_(done), turns_(turns) {}
-
-  /// Elements in a slot.
-  LOOM_HOST_DEVICE std::size_t slice() const {
-    const std::size_t bytes = protocol_ == Protocol::kSimple ? SimpleMove::data_bytes(form_)
-                              : protocol_ == Protocol::kLL   ? LLMove::data_bytes(form_)
-                                                             : LL128Move::data_bytes(form_);
-    return bytes / sizeof(T);
+  /// `done` moves have been, and of the next one this thread's `turns`. slice_bytes: see Task.
+  LOOM_HOST_DEVICE Moves(Group& group, Protocol protocol, const FifoForm& form, std::size_t slice_bytes,
+                         const WayOut& way_out, Word done, std::uint32_t turns)
+      : group_(group), protocol_(protocol), form_(form), way_out_(way_out), done_(done), turns_(turns) {
+    const std::size_t most = protocol == Protocol::kSimple ? SimpleMove::data_bytes(form)
+                             : protocol == Protocol::kLL   ? LLMove::data_bytes(form)
+                                                           : LL128Move::data_bytes(form);
+    const bool fits = protocol == Protocol::kSimple && slice_bytes >= sizeof(T) && slice_bytes < most;
+    slice_ = (fits ? slice_bytes : most) / sizeof(T);
   }
+
+  /// Elements that go at once.
+  LOOM_HOST_DEVICE std::size_t slice() const { return slice_; }
   LOOM_HOST_DEVICE std::size_t slots() const { return form_.slot_count; }
 
   /// False, on all threads: the group leaves, and makes no further move.
@@ -51,6 +52,7 @@ class Moves {
   Protocol protocol_;
   const FifoForm& form_;
   const WayOut& way_out_;
+  std::size_t slice_ = 0;
   Word done_, asked_ = 0;
   std::uint32_t turns_;
 };

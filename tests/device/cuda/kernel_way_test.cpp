@@ -127,7 +127,8 @@ TEST(KernelWay, IsWhatTheUserWants) {
   }
   for (const Collective collective : {Collective::kBarrier, Collective::kScan, Collective::kGather})
     EXPECT_FALSE(kernels_carry(collective, KernelLinkage::kAny));
-  for (const Collective collective : {Collective::kAllToAll, Collective::kAllToAllV, Collective::kAllToAllW}) {
+  for (const Collective collective :
+       {Collective::kAllToAll, Collective::kAllToAllV, Collective::kAllToAllW}) {
     EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kAny));
     for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees, KernelLinkage::kGrids})
       EXPECT_FALSE(kernels_carry(collective, linkage)) << "the user wants other links";
@@ -202,6 +203,44 @@ TEST(KernelWay, IsSimpleBetweenHosts) {
   channels.hosts = {3, 3, 3, 3};
   EXPECT_FALSE(channels.between_hosts());
   EXPECT_LT(KernelWays(4, channels).us(ring, 8), one_crossing);
+}
+
+/// A message that flows through a chain or a tree is late by a slice at each hop. A ring's block is a round.
+TEST(KernelWay, HasSlicesThatSuitTheMessage) {
+  KernelChannels channels = plain_kernel_channels(16, 1);
+  for (int rank = 0; rank < 16; ++rank) channels.hosts.push_back(rank / 4);
+  channels.shapes = steps::plain_channels(16, 1, channels.hosts);
+  channels.ring_gbps = channels.tree_gbps = 12;
+  const KernelWays ways(16, channels);
+  const auto slice = [&](Collective collective, std::size_t bytes, KernelLinkage linkage) {
+    return ways.way(collective, bytes, linkage).slice_bytes;
+  };
+  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees}) {
+    std::size_t before = 16 * kKiB;
+    for (std::size_t bytes = 1; bytes <= 1024 * kMiB; bytes *= 2) {
+      const std::size_t now = slice(Collective::kBroadcast, bytes, linkage);
+      EXPECT_GE(now, before) << bytes;
+      EXPECT_EQ(now % 128, 0U) << bytes;
+      before = now;
+    }
+    EXPECT_EQ(slice(Collective::kBroadcast, kMiB, linkage), slice(Collective::kReduce, kMiB, linkage));
+    const std::size_t slot = linkage == KernelLinkage::kRings ? 128 * kKiB : 64 * kKiB;
+    EXPECT_EQ(before, slot);
+    EXPECT_LT(slice(Collective::kBroadcast, kMiB, linkage), slot);
+  }
+  EXPECT_EQ(slice(Collective::kAllGather, 64 * kKiB, KernelLinkage::kRings), 16 * kKiB);
+  EXPECT_EQ(slice(Collective::kAllGather, 16 * 128 * kKiB, KernelLinkage::kRings), 32 * kKiB);
+  EXPECT_EQ(slice(Collective::kReduceScatter, 64 * kMiB, KernelLinkage::kGrids), 128 * kKiB);
+  const KernelWay by_ll = nvswitch(8).way(Collective::kBroadcast, 1024, KernelLinkage::kRings);
+  EXPECT_EQ(by_ll.protocol, Protocol::kLL);
+  EXPECT_EQ(by_ll.slice_bytes, 0U);
+  EXPECT_EQ(divide(by_ll, 1024, 1, 8).slice_bytes, 0U);
+  const KernelWay chain = ways.way(Collective::kBroadcast, kMiB, KernelLinkage::kRings);
+  EXPECT_EQ(divide(chain, kMiB, 1, 16).slice_bytes, chain.slice_bytes);
+  // A prediction knows of them.
+  KernelWay by_slots = chain;
+  by_slots.slice_bytes = 0;
+  EXPECT_LT(ways.us(chain, kMiB), ways.us(by_slots, kMiB));
 }
 
 /// What docs/architecture.md says of it.

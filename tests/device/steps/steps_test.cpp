@@ -28,11 +28,18 @@ bool is_known_to_tsan(const Call& call) {
 }
 
 void check_every_algorithm(HostWorld& world, int size, std::size_t count, bool in_place, int root,
-                           std::size_t offset = 0) {
+                           std::size_t offset = 0, std::size_t slice_bytes = 0) {
   for (const Way& way : every_way(size)) {
-    const Call call{
-        way.algorithm, way.protocol, size, root, count, sizeof(int), find_reduce(Op::kSum, Type::kInt32),
-        in_place};
+    const Call call{way.algorithm,
+                    way.protocol,
+                    size,
+                    root,
+                    count,
+                    sizeof(int),
+                    find_reduce(Op::kSum, Type::kInt32),
+                    in_place,
+                    {},
+                    slice_bytes};
     if (is_known_to_tsan(call)) check<Sum, int>(call, world, offset);
   }
 }
@@ -68,12 +75,37 @@ TEST(Steps, GoByRingsAndTreesOfAnyShape) {
   }
 }
 
+/// Calls with slices of their own take turns on the same links. More than a slot holds, or less than an
+/// element, is as none.
+TEST(Steps, GoBySlicesAsTheCallSays) {
+  for (const int size : {2, 4, 6}) {
+    std::mt19937_64 random(static_cast<unsigned>(size));
+    HostWorld world(size, 1, small_form(1024, 4), random_channels(random, size, 2));
+    for (const std::size_t slice_bytes : {128UL, 384UL, 0UL, 4096UL, 3UL, 100UL})
+      check_every_algorithm(world, size, 1501, true, size - 1, 0, slice_bytes);
+  }
+}
+
+/// By Simple alone: LL and LL128 are for messages that fit in few slots.
+TEST(Steps, SendAsManyMessagesAsThereAreSlices) {
+  for (const auto& [protocol, slice_bytes, messages] :
+       {std::tuple{Protocol::kSimple, 0UL, 4U}, std::tuple{Protocol::kSimple, 256UL, 16U},
+        std::tuple{Protocol::kLL, 256UL, 8U}}) {
+    HostWorld world(3, 1, small_form(1024, 4), channels_with_chains(3, 1));
+    const Call call{
+        Algorithm::kBroadcastChain, protocol, 3, 0, 1024, sizeof(int), nullptr, false, {}, slice_bytes};
+    check<Sum, int>(call, world);
+    EXPECT_EQ(world.channel(1, 0).ring.ends[static_cast<int>(protocol)].passed.received, messages);
+  }
+}
+
 /// Threads of a group leave at different elements.
 TEST(Steps, LeaveAndGoOnAgain) {
   std::mt19937_64 random(1);
   HostWorld world(4, 2, small_form(1024, 2), random_channels(random, 4, 2));
   world.be_patient(1);
   check_every_algorithm(world, 4, 3001, true, 1);
+  check_every_algorithm(world, 4, 1001, true, 1, 0, 512);
   EXPECT_GT(world.launches(), 1000U);
 }
 

@@ -43,6 +43,7 @@ struct Call {
   bool in_place = false;  ///< unless it exchanges()
   /// Of the blocks, by rank, or by sender and receiver if it exchanges(); empty: `count` each.
   std::vector<std::size_t> counts = {};
+  std::size_t slice_bytes = 0;  ///< see Task
 
   bool gathers() const {
     return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kAllGatherHier;
@@ -113,6 +114,7 @@ struct Call {
             .out = out,
             .count = total(),
             .chunk = chunk(),
+            .slice_bytes = slice_bytes,
             .blocks = lists_blocks() ? blocks : nullptr};
   }
 };
@@ -251,6 +253,9 @@ class HostWorld {
   /// Afterwards all waits end.
   void abandon() { store_release(&abandoned_, 1); }
   void be_patient(unsigned looks) { patience_ = looks; }
+  const Channel& channel(int rank, int number) {
+    return reinterpret_cast<const Channel*>(tables_[index(rank)].data())[number];
+  }
 
   Task task(const Call& call, int rank, const std::vector<std::byte*>& in, const std::vector<std::byte*>& out,
             const Part* blocks) const {
