@@ -1,7 +1,6 @@
 #include "device/cuda/kernel_way.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 #include <utility>
 
@@ -126,6 +125,12 @@ int far_hops_of(const std::vector<int>& ring, const std::vector<int>& hosts) {
   return far;
 }
 
+/// Whether a whole message goes from rank to rank, and not its blocks around a ring.
+bool flows(Algorithm algorithm) {
+  return steps::links_of(algorithm) == LinkKind::kTree || algorithm == Algorithm::kBroadcastChain ||
+         algorithm == Algorithm::kReduceChain;
+}
+
 int channels_for(std::size_t bytes, std::size_t bytes_per_channel, int most) {
   return static_cast<int>(
       std::clamp<std::size_t>(bytes / bytes_per_channel, 1, static_cast<std::size_t>(most)));
@@ -222,27 +227,6 @@ steps::FifoForm KernelWays::form_of(const KernelWay& way) const {
   return steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)];
 }
 
-/// A ring or a grid sends on a block slice by slice, all slices of a round while others still arrive: so a
-/// block is a whole round of them. Through a chain or a tree a message flows, late by a slice at each hop,
-/// and each slice costs: hops x slice / speed + bytes / slice x kUsPerSlice is least for the root below.
-std::size_t KernelWays::slice_bytes(const KernelWay& way, std::size_t bytes) const {
-  const LinkKind links = steps::links_of(way.algorithm);
-  if (way.protocol != Protocol::kSimple || links == LinkKind::kPairwise || links == LinkKind::kExchange)
-    return 0;
-  const steps::FifoForm form = form_of(way);
-  const Kind& kind = kind_of(way.algorithm);
-  const auto ranks = static_cast<std::size_t>(ranks_), channels = static_cast<std::size_t>(way.channels);
-  const bool flows = links == LinkKind::kTree || way.algorithm == Algorithm::kBroadcastChain ||
-                     way.algorithm == Algorithm::kReduceChain;
-  std::size_t best = divide_up(divide_up(bytes, ranks * channels), form.slot_count / 2);
-  if (flows) {
-    const double bytes_per_us = kBytesPerUs * kind.gbps / kind.channels;
-    best = static_cast<std::size_t>(std::sqrt(static_cast<double>(divide_up(bytes, channels)) * kUsPerSlice *
-                                              bytes_per_us / std::max(1, kind.hops)));
-  }
-  return std::clamp(divide_up(best, kLine) * kLine, kLeastSlice, form.slot_bytes);
-}
-
 double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
   const LinkKind links = steps::links_of(way.algorithm);
   const Kind& kind = kind_of(way.algorithm);
@@ -254,13 +238,16 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
                bytes_per_us = channel_bytes_per_us * way.channels;
   const auto in_chunks = [&](int ranks) { return bytes * (ranks - 1) / ranks / bytes_per_us; };
   // A whole message flows through in slices: the first one is late by its own length at each hop, too.
-  const double slice_bytes =
-      static_cast<double>(way.slice_bytes > 0 ? way.slice_bytes : form_of(way).slot_bytes) * costs.efficiency;
-  const double slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us;
-  const auto flowing = [&](int hops, double carried) {
+  // What a slice costs its block counts as far as the links do not take as long.
+  const double slot_bytes = static_cast<double>(form_of(way).slot_bytes) * costs.efficiency,
+               slice_bytes = way.slice_bytes > 0 ? static_cast<double>(way.slice_bytes) : slot_bytes,
+               slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us,
+               more_slices = std::max(0.0, bytes / way.channels / slice_bytes - 1);
+  const auto flowing = [&](int hops, int times) {
     const int far = std::min(hops, kind.hops > 0 ? kind.far_hops * hops / kind.hops : 0);
+    const double late_us = way.protocol == Protocol::kSimple ? kUsPerSlice - times * slice_us : 0;
     return latencies.call_us + (hops - far) * hop_us + far * latencies.net_us + hops * slice_us +
-           carried / bytes_per_us;
+           more_slices * std::max(0.0, late_us) + times * bytes / bytes_per_us;
   };
   const double round_us = (kind.hops - kind.far_hops) * hop_us + kind.far_hops * latencies.net_us;
   // Between hosts at the speed of a ring that crosses them once; inside them no slower. Both at a time, but
@@ -300,12 +287,12 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
     // The search reserves one direction of a tree's links. An all-reduce uses both, and so does a call whose
     // root is in the middle.
     case Algorithm::kAllreduceTree:
-      return flowing(2 * kind.hops, 2 * bytes);
+      return flowing(2 * kind.hops, 2);
     case Algorithm::kBroadcastTree:
     case Algorithm::kReduceTree:
-      return flowing(std::min(2 * kind.hops, ranks_ - 1), 2 * bytes);
+      return flowing(std::min(2 * kind.hops, ranks_ - 1), 2);
     default:
-      return flowing(kind.hops, bytes);
+      return flowing(kind.hops, 1);
   }
 }
 
@@ -326,8 +313,7 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
   if (exchanges(collective)) return {Algorithm::kAllToAll, Protocol::kSimple, channels_};
   std::optional<KernelWay> best;
   double best_us = 0;
-  const auto consider = [&](KernelWay way) {
-    way.slice_bytes = slice_bytes(way, bytes);
+  const auto consider = [&](const KernelWay& way) {
     if (way.protocol == Protocol::kLL128 && !may_ll128_) return;
     if (way.protocol != Protocol::kSimple && between_hosts_) return;
     if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
@@ -335,9 +321,18 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
   const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
     if (!algorithm || kind.channels == 0) return;
     const bool simple_alone = steps::links_of(*algorithm) == LinkKind::kGrid;
-    for (const Costs& costs : kCosts)
-      if (bytes <= costs.most_bytes && !(simple_alone && costs.protocol != Protocol::kSimple))
-        consider({*algorithm, costs.protocol, channels_for(bytes, kBytesPerChannel, kind.channels)});
+    for (const Costs& costs : kCosts) {
+      if (bytes > costs.most_bytes || (simple_alone && costs.protocol != Protocol::kSimple)) continue;
+      KernelWay way{*algorithm, costs.protocol, channels_for(bytes, kBytesPerChannel, kind.channels)};
+      const bool in_blocks = !flows(*algorithm), slices = way.protocol == Protocol::kSimple;
+      if (slices && in_blocks && kind.far_hops > 0) way.slice_bytes = kLeastSlice;
+      consider(way);
+      for (std::size_t slice = form_of(way).slot_bytes / 2; slices && !in_blocks && slice >= kLeastSlice;
+           slice /= 2) {
+        way.slice_bytes = slice;
+        consider(way);
+      }
+    }
   };
   if (collective == Collective::kAllreduce && linkage == KernelLinkage::kAny &&
       ranks_ <= steps::kMostPairwise && !between_hosts_) {

@@ -18,7 +18,7 @@ inline constexpr int kMostChannels = 16;
 /// Between more ranks, links of every two take too much memory, and too long to make (an estimate).
 inline constexpr int kMostExchanging = 64;
 
-/// Slots as they suit a GPU (estimates, not measured): a slice of a ring keeps one block busy for some 10 us.
+/// Slots as they suit a GPU (estimates, not measured): a slot of a ring keeps one block busy for some 10 us.
 /// Every two ranks have as much for small messages, whatever the number of channels, which share it.
 /// Links between hosts carry whole slots, with one flag for each: Simple alone. exchanging: ranks of which
 /// every two have links for all-to-alls, with smaller slots the more they are; 0: none.
@@ -119,7 +119,6 @@ class KernelWays {
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
   const Kind& kind_of(steps::Algorithm algorithm) const;
   steps::FifoForm form_of(const KernelWay& way) const;
-  std::size_t slice_bytes(const KernelWay& way, std::size_t bytes) const;
   double us_over_links(const KernelWay& way, double bytes) const;
 
   int ranks_, channels_, most_on_a_host_;

@@ -181,8 +181,9 @@ struct Task {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  std::size_t chunk = 0;        ///< with `blocks`: the longest of them
-  std::size_t slice_bytes = 0;  ///< what Simple moves at once in rings, trees and grids; 0: a slot
+  std::size_t chunk = 0;  ///< with `blocks`: the longest of them
+  /// What Simple moves at once in chains and trees; in rings and grids the least of it. 0: a slot.
+  std::size_t slice_bytes = 0;
   /// By rank, where their sizes differ; of an all-to-all those of `in`, and then those of `out`. In memory
   /// that all threads reach.
   const Part* blocks = nullptr;

@@ -16,15 +16,17 @@ class Moves {
   LOOM_HOST_DEVICE Moves(Group& group, Protocol protocol, const FifoForm& form, std::size_t slice_bytes,
                          const WayOut& way_out, Word done, std::uint32_t turns)
       : group_(group), protocol_(protocol), form_(form), way_out_(way_out), done_(done), turns_(turns) {
-    const std::size_t most = protocol == Protocol::kSimple ? SimpleMove::data_bytes(form)
-                             : protocol == Protocol::kLL   ? LLMove::data_bytes(form)
-                                                           : LL128Move::data_bytes(form);
-    const bool fits = protocol == Protocol::kSimple && slice_bytes >= sizeof(T) && slice_bytes < most;
-    slice_ = (fits ? slice_bytes : most) / sizeof(T);
+    const std::size_t bytes = protocol == Protocol::kSimple ? SimpleMove::data_bytes(form)
+                              : protocol == Protocol::kLL   ? LLMove::data_bytes(form)
+                                                            : LL128Move::data_bytes(form);
+    const bool fits = protocol == Protocol::kSimple && slice_bytes >= sizeof(T) && slice_bytes < bytes;
+    slot_ = bytes / sizeof(T);
+    slice_ = fits ? slice_bytes / sizeof(T) : slot_;
   }
 
-  /// Elements that go at once.
+  /// Elements that go at once, and that would fit into a slot.
   LOOM_HOST_DEVICE std::size_t slice() const { return slice_; }
+  LOOM_HOST_DEVICE std::size_t slot() const { return slot_; }
   LOOM_HOST_DEVICE std::size_t slots() const { return form_.slot_count; }
 
   /// False, on all threads: the group leaves, and makes no further move.
@@ -52,7 +54,7 @@ class Moves {
   Protocol protocol_;
   const FifoForm& form_;
   const WayOut& way_out_;
-  std::size_t slice_ = 0;
+  std::size_t slot_ = 0, slice_ = 0;
   Word done_, asked_ = 0;
   std::uint32_t turns_;
 };

@@ -70,6 +70,15 @@ struct Round {
   std::size_t begin = 0, end = 0, slice = 1;
 };
 
+/// Elements of a slice, where the longest block has `length`: as few as let a block be one round, for its
+/// first slices are sent on while its last ones arrive.
+template <class T, class Moves>
+LOOM_HOST_DEVICE std::size_t slice_in_rounds(const Moves& moves, std::size_t length) {
+  const std::size_t slice = divide_up(divide_up(length, moves.slots() / 2), line_elems<T>) * line_elems<T>;
+  if (slice < moves.slice()) return moves.slice();
+  return slice < moves.slot() ? slice : moves.slot();
+}
+
 /// One step of a ring, on a block's slices of a round.
 template <class Moves, class T>
 LOOM_HOST_DEVICE bool ring_step_of(Moves& moves, const Ends<1>& ends, Passed& passed, RingAction action,
@@ -88,14 +97,14 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_ring(Moves& moves, const Task& task, cons
                                             const Ring& ring, const Ends<1>& ends, Passed& passed,
                                             const T* in, T* out) {
   const RingCollective collective = ring_collective_of(task.algorithm);
-  const std::size_t per_round = moves.slots() / 2 * moves.slice(),
-                    length = longest_window(task.chunk, line_elems<T>, share),
+  const std::size_t length = longest_window(task.chunk, line_elems<T>, share),
+                    slice = slice_in_rounds<T>(moves, length), per_round = moves.slots() / 2 * slice,
                     own = block_of(task, task.rank).first;
   const Place<const T> from = operands(collective, in, own);
   const Place<T> to = results(collective, out, own);
   const int steps = ring_step_count(collective, ring.size);
   for (std::size_t begin = 0; begin < length; begin += per_round) {
-    const Round round{begin, begin + per_round < length ? begin + per_round : length, moves.slice()};
+    const Round round{begin, begin + per_round < length ? begin + per_round : length, slice};
     for (int k = 0; k < steps; ++k) {
       const RingStep step = ring_step(collective, ring.position, ring.size, k);
       if (!ring_step_of(moves, ends, passed, step.action, part_of<T>(task, share, ring.ranks[step.chunk]),
@@ -115,14 +124,14 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_grid(Moves& moves, const Task& task, cons
                                             T* out) {
   const RingCollective collective = ring_collective_of(task.algorithm);
   const bool reduces = collective != RingCollective::kAllGather;
-  const std::size_t per_round = moves.slots() / 2 * moves.slice(),
-                    length = longest_window(task.chunk, line_elems<T>, share),
+  const std::size_t length = longest_window(task.chunk, line_elems<T>, share),
+                    slice = slice_in_rounds<T>(moves, length), per_round = moves.slots() / 2 * slice,
                     own = block_of(task, task.rank).first;
   const Place<const T> from = operands(collective, in, own);
   const Place<T> to = results(collective, out, own);
   const int steps = ring_step_count(collective, grid.rows);
   for (std::size_t begin = 0; begin < length; begin += per_round) {
-    const Round round{begin, begin + per_round < length ? begin + per_round : length, moves.slice()};
+    const Round round{begin, begin + per_round < length ? begin + per_round : length, slice};
     for (int k = 0; k < steps; ++k) {
       const RingStep step = ring_step(collective, grid.row, grid.rows, k);
       const auto part_in = [&](int column) {

@@ -136,7 +136,7 @@ class Ranks {
     const std::size_t units = call.moves() ? sizeof(T) : 1;
     if (call.moves()) op.reset(), type = Type::kUint8;
     for (auto& links : links_) links->prepare(op, type);
-    const KernelWay way = {call.algorithm, call.protocol, channels_};
+    const KernelWay way = {call.algorithm, call.protocol, channels_, call.slice_bytes};
     for (int r = 0; r < call.size; ++r) {
       std::vector<Part> blocks;
       if (call.lists_blocks()) blocks = call.blocks(r);
@@ -255,8 +255,16 @@ TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
             Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
         for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
           for (const std::size_t count : {std::size_t{1}, much(1000), much(300'007)})
-            ranks.check<int>({algorithm, protocol, size, size - 1, count, sizeof(int),
-                              find_reduce(Op::kSum, Type::kInt32)},
+            ranks.check<int>({algorithm,
+                              protocol,
+                              size,
+                              size - 1,
+                              count,
+                              sizeof(int),
+                              find_reduce(Op::kSum, Type::kInt32),
+                              false,
+                              {},
+                              channels == 1 ? 0UL : 4096UL},
                              Op::kSum, Type::kInt32);
     }
 }

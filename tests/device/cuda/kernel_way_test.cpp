@@ -205,42 +205,38 @@ TEST(KernelWay, IsSimpleBetweenHosts) {
   EXPECT_LT(KernelWays(4, channels).us(ring, 8), one_crossing);
 }
 
-/// A message that flows through a chain or a tree is late by a slice at each hop. A ring's block is a round.
+/// A message that flows through a chain or a tree is late by a slice at each hop. Of a ring's block all
+/// slices but one hide the way to another host.
 TEST(KernelWay, HasSlicesThatSuitTheMessage) {
   KernelChannels channels = plain_kernel_channels(16, 1);
   for (int rank = 0; rank < 16; ++rank) channels.hosts.push_back(rank / 4);
   channels.shapes = steps::plain_channels(16, 1, channels.hosts);
   channels.ring_gbps = channels.tree_gbps = 12;
   const KernelWays ways(16, channels);
-  const auto slice = [&](Collective collective, std::size_t bytes, KernelLinkage linkage) {
-    return ways.way(collective, bytes, linkage).slice_bytes;
-  };
-  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees}) {
-    std::size_t before = 16 * kKiB;
-    for (std::size_t bytes = 1; bytes <= 1024 * kMiB; bytes *= 2) {
-      const std::size_t now = slice(Collective::kBroadcast, bytes, linkage);
-      EXPECT_GE(now, before) << bytes;
-      EXPECT_EQ(now % 128, 0U) << bytes;
-      before = now;
+  const auto slice = [&](const KernelWays& of, Collective collective, std::size_t bytes,
+                         KernelLinkage linkage) { return of.way(collective, bytes, linkage).slice_bytes; };
+  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kTrees})
+    for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+      std::size_t before = 16 * kKiB;
+      for (std::size_t bytes = 128 * kKiB; bytes <= 1024 * kMiB; bytes *= 2) {
+        const KernelWay way = ways.way(collective, bytes, linkage);
+        EXPECT_GE(way.slice_bytes, before) << bytes;
+        before = way.slice_bytes;
+        KernelWay other = way;
+        for (other.slice_bytes = 16 * kKiB; other.slice_bytes <= 64 * kKiB; other.slice_bytes *= 2)
+          EXPECT_LE(ways.us(way, bytes), ways.us(other, bytes)) << bytes;
+        other.slice_bytes = 0;
+        EXPECT_LT(ways.us(way, bytes), ways.us(other, bytes)) << "a slot";
+      }
     }
-    EXPECT_EQ(slice(Collective::kBroadcast, kMiB, linkage), slice(Collective::kReduce, kMiB, linkage));
-    const std::size_t slot = linkage == KernelLinkage::kRings ? 128 * kKiB : 64 * kKiB;
-    EXPECT_EQ(before, slot);
-    EXPECT_LT(slice(Collective::kBroadcast, kMiB, linkage), slot);
-  }
-  EXPECT_EQ(slice(Collective::kAllGather, 64 * kKiB, KernelLinkage::kRings), 16 * kKiB);
-  EXPECT_EQ(slice(Collective::kAllGather, 16 * 128 * kKiB, KernelLinkage::kRings), 32 * kKiB);
-  EXPECT_EQ(slice(Collective::kReduceScatter, 64 * kMiB, KernelLinkage::kGrids), 128 * kKiB);
-  const KernelWay by_ll = nvswitch(8).way(Collective::kBroadcast, 1024, KernelLinkage::kRings);
-  EXPECT_EQ(by_ll.protocol, Protocol::kLL);
-  EXPECT_EQ(by_ll.slice_bytes, 0U);
-  EXPECT_EQ(divide(by_ll, 1024, 1, 8).slice_bytes, 0U);
+  for (const KernelLinkage linkage : {KernelLinkage::kRings, KernelLinkage::kGrids})
+    EXPECT_EQ(slice(ways, Collective::kAllreduce, 64 * kMiB, linkage), 16 * kKiB) << "the least";
+  const KernelWays on_a_host = nvswitch(8);
+  EXPECT_EQ(slice(on_a_host, Collective::kAllGather, 64 * kMiB, KernelLinkage::kRings), 0U);
+  EXPECT_EQ(on_a_host.way(Collective::kBroadcast, 1024, KernelLinkage::kRings).protocol, Protocol::kLL);
+  EXPECT_EQ(slice(on_a_host, Collective::kBroadcast, 1024, KernelLinkage::kRings), 0U);
   const KernelWay chain = ways.way(Collective::kBroadcast, kMiB, KernelLinkage::kRings);
   EXPECT_EQ(divide(chain, kMiB, 1, 16).slice_bytes, chain.slice_bytes);
-  // A prediction knows of them.
-  KernelWay by_slots = chain;
-  by_slots.slice_bytes = 0;
-  EXPECT_LT(ways.us(chain, kMiB), ways.us(by_slots, kMiB));
 }
 
 /// What docs/architecture.md says of it.

@@ -157,6 +157,7 @@ void check_grid(int rows, int columns, unsigned seed, unsigned patience = 0) {
               find_reduce(Op::kSum, Type::kInt32),
               random() % 2 == 0};
     if (call.has_blocks() && random() % 2 == 0) call.counts = random_counts(random, call, call.count);
+    call.slice_bytes = random_slice(random);
     check(world, carrier, call);
   }
 }

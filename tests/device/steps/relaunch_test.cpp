@@ -28,6 +28,7 @@ Call call_of(const Way& way, int size, std::size_t count, bool in_place, std::mt
             in_place};
   if ((call.has_blocks() || call.exchanges()) && random() % 2 == 0)  // the v forms
     call.counts = random_counts(random, call, count);
+  call.slice_bytes = random_slice(random);
   return call;
 }
 

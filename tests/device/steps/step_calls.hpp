@@ -94,6 +94,11 @@ std::vector<std::size_t> random_counts(Random& random, const Call& call, std::si
   for (std::size_t& count : counts) count = random() % 3 == 0 ? 0 : random() % (most + 1);
   return counts;
 }
+/// None at times, and at times longer than a slot of small_form().
+template <class Random>
+std::size_t random_slice(Random& random) {
+  return 128 * (random() % 5);
+}
 /// The least number of equal rows, two or more, of two ranks or more; 0: there is none.
 inline int rows_of(int ranks) {
   int rows = 2;

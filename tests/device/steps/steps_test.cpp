@@ -99,6 +99,26 @@ TEST(Steps, SendAsManyMessagesAsThereAreSlices) {
   }
 }
 
+/// However much longer than the others: an own round for a part of it would be one more way around the ring.
+TEST(Steps, SendTheLongestBlockInOneRoundWhereSlotsAllow) {
+  for (const auto& [longest, messages] :
+       {std::pair{2048UL, 4U}, std::pair{4096UL, 4U}, std::pair{4097UL, 5U}}) {
+    HostWorld world(3, 1, small_form(4096, 8), channels_with_chains(3, 1));
+    const Call call{Algorithm::kAllGatherRing,
+                    Protocol::kSimple,
+                    3,
+                    0,
+                    longest,
+                    sizeof(int),
+                    nullptr,
+                    false,
+                    {16, longest, 0},
+                    256};
+    check<Sum, int>(call, world);
+    EXPECT_EQ(world.channel(2, 0).ring.ends[0].passed.sent, 2 * messages) << "in two steps";
+  }
+}
+
 /// Threads of a group leave at different elements.
 TEST(Steps, LeaveAndGoOnAgain) {
   std::mt19937_64 random(1);
