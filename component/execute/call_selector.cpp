@@ -127,12 +127,15 @@ void CallSelector::explain_on_gpus(Algorithm algorithm, const device::Call& call
   if (way) kind.by.emplace(way->algorithm, way->protocol);
   explain_once(kind, call, [&](std::size_t bytes) {
     const std::string links = way ? loom::format(" ({})", text_of(*way)) : "";
-    return loom::format(
-        "{}{}: {}{}", name_of(algorithm), links,
+    const std::string_view reason =
         algorithm == Algorithm::kStaged
             ? "no slower than kernels, as timed"
-            : reason_on_gpus(algorithm, call.collective, bytes, probes, may_wait, member_.group->tune),
-        may_wait ? "" : ", if all ranks have their buffers on GPUs");
+            : reason_on_gpus(algorithm, call.collective, bytes, probes, may_wait, member_.group->tune);
+    const std::string by = loom::format("{}{}: ", name_of(algorithm), links);
+    if (may_wait) return by + std::string(reason);
+    // When it starts, such a call does not know of the other ranks.
+    return by + (reason == kBuffersAreOnGpus ? "" : std::string(reason) + ", ") +
+           "if buffers are on GPUs on all ranks";
   });
 }
 

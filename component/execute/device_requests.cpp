@@ -62,8 +62,7 @@ void DeviceCalls::explain_start(const DeviceOperation& operation) {
     return selector_.explain(operation.on_host, call, CallForm::kNonblocking);
   if (links_.gpu_state != LinkState::kReady || !kernel_for(algorithm, call).is_ready_for(operation.epoch))
     return selector_.explain_staged(
-        call,
-        "until a call that may wait has made links and kernels, if all ranks have their buffers on GPUs");
+        call, "until a call that may wait has made links and kernels, if buffers are on GPUs on all ranks");
   const Window* const window = window_of(call, algorithm);
   explain(window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm, call,
           window != nullptr, CallForm::kNonblocking);

@@ -64,8 +64,9 @@ bool probes_staging(Algorithm algorithm, const Conditions& conditions, Collectiv
 std::string_view reason_on_gpus(Algorithm algorithm, Collective collective, std::size_t whole_bytes,
                                 bool probes, bool may_wait, const Tune& tune) {
   if (tune.has_rule_on_devices(collective, whole_bytes, algorithm)) return "a rule of coll_loom_tune";
-  if (!probes) return "buffers are on GPUs";
-  return may_wait ? "probes compare it with staging" : "probes of blocking calls compare it with staging";
+  if (!probes) return kBuffersAreOnGpus;
+  return may_wait ? "probes compare it with staging"
+                  : "probes of blocking calls, where there are any, compare it with staging";
 }
 
 std::string_view links_name(const KernelWay& way) {

@@ -57,6 +57,7 @@ device::cuda::KernelLinkage linkage_of(Algorithm algorithm);
 bool probes_staging(Algorithm algorithm, const Conditions& conditions, device::Collective collective,
                     std::size_t bytes, double us, const Tune& tune);
 
+inline constexpr std::string_view kBuffersAreOnGpus = "buffers are on GPUs";
 /// Why an algorithm on GPUs carries a call: half a sentence for users. probes: of probes_staging(); calls
 /// that do not wait go by what blocking ones have found.
 std::string_view reason_on_gpus(Algorithm algorithm, device::Collective collective, std::size_t whole_bytes,
