@@ -237,17 +237,22 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
   const double channel_bytes_per_us = kBytesPerUs * costs.efficiency * kind.gbps / kind.channels,
                bytes_per_us = channel_bytes_per_us * way.channels;
   const auto in_chunks = [&](int ranks) { return bytes * (ranks - 1) / ranks / bytes_per_us; };
-  // A whole message flows through in slices: the first one is late by its own length at each hop, too.
-  // What a slice costs its block counts as far as the links do not take as long.
-  const double slot_bytes = static_cast<double>(form_of(way).slot_bytes) * costs.efficiency,
-               slice_bytes = way.slice_bytes > 0 ? static_cast<double>(way.slice_bytes) : slot_bytes,
-               slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us,
-               more_slices = std::max(0.0, bytes / way.channels / slice_bytes - 1);
+  // A whole message flows through in slices: the first one is late by its own length at each hop, too. The
+  // next ones come as fast as links, blocks and slots allow: a slot is free again after the way there and
+  // back.
   const auto flowing = [&](int hops, int times) {
     const int far = std::min(hops, kind.hops > 0 ? kind.far_hops * hops / kind.hops : 0);
-    const double late_us = way.protocol == Protocol::kSimple ? kUsPerSlice - times * slice_us : 0;
+    const steps::FifoForm form = form_of(way);
+    const double slice_bytes = way.slice_bytes > 0 ? static_cast<double>(way.slice_bytes)
+                                                   : static_cast<double>(form.slot_bytes) * costs.efficiency,
+                 slice_us = std::min(bytes / way.channels, slice_bytes) / channel_bytes_per_us,
+                 back_us = 2 * (far > 0 ? latencies.net_us : hop_us) + slice_us,
+                 late_us =
+                     std::max(kUsPerSlice, back_us / static_cast<double>(form.slot_count)) - times * slice_us,
+                 more_slices = std::max(0.0, bytes / way.channels / slice_bytes - 1);
     return latencies.call_us + (hops - far) * hop_us + far * latencies.net_us + hops * slice_us +
-           more_slices * std::max(0.0, late_us) + times * bytes / bytes_per_us;
+           (way.protocol == Protocol::kSimple ? more_slices * std::max(0.0, late_us) : 0) +
+           times * bytes / bytes_per_us;
   };
   const double round_us = (kind.hops - kind.far_hops) * hop_us + kind.far_hops * latencies.net_us;
   // Between hosts at the speed of a ring that crosses them once; inside them no slower. Both at a time, but

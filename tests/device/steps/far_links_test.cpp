@@ -111,9 +111,16 @@ Word check_calls(int ranks, int hosts, unsigned seed, unsigned patience = 0) {
         Algorithm::kBroadcastChain, Algorithm::kReduceChain,       Algorithm::kAllreduceTree,
         Algorithm::kBroadcastTree,  Algorithm::kReduceTree,        Algorithm::kAllToAll};
     check(world, carrier,
-          {algorithms[random() % std::size(algorithms)], Protocol::kSimple, ranks,
-           static_cast<int>(random() % static_cast<unsigned>(ranks)), 1 + random() % 1500, sizeof(int),
-           find_reduce(Op::kSum, Type::kInt32), random() % 2 == 0});
+          {algorithms[random() % std::size(algorithms)],
+           Protocol::kSimple,
+           ranks,
+           static_cast<int>(random() % static_cast<unsigned>(ranks)),
+           1 + random() % 1500,
+           sizeof(int),
+           find_reduce(Op::kSum, Type::kInt32),
+           random() % 2 == 0,
+           {},
+           random_slice(random)});
   }
   return carrier.passed_over();
 }

@@ -86,37 +86,45 @@ TEST(Steps, GoBySlicesAsTheCallSays) {
   }
 }
 
-/// By Simple alone: LL and LL128 are for messages that fit in few slots.
+/// By Simple alone: LL and LL128 are for messages that fit in few slots. A tree has half of the message.
 TEST(Steps, SendAsManyMessagesAsThereAreSlices) {
   for (const auto& [protocol, slice_bytes, messages] :
        {std::tuple{Protocol::kSimple, 0UL, 4U}, std::tuple{Protocol::kSimple, 256UL, 16U},
         std::tuple{Protocol::kLL, 256UL, 8U}}) {
     HostWorld world(3, 1, small_form(1024, 4), channels_with_chains(3, 1));
-    const Call call{
-        Algorithm::kBroadcastChain, protocol, 3, 0, 1024, sizeof(int), nullptr, false, {}, slice_bytes};
+    Call call{Algorithm::kBroadcastChain, protocol, 3, 0, 1024, sizeof(int), nullptr, false, {}, slice_bytes};
+    const auto of_protocol = static_cast<std::size_t>(protocol);
     check<Sum, int>(call, world);
-    EXPECT_EQ(world.channel(1, 0).ring.ends[static_cast<int>(protocol)].passed.received, messages);
+    EXPECT_EQ(world.channel(1, 0).ring.ends[of_protocol].passed.received, messages);
+    call.algorithm = Algorithm::kBroadcastTree;
+    check<Sum, int>(call, world);
+    EXPECT_EQ(world.channel(1, 0).tree[0].ends[of_protocol].passed[0], messages / 2);
   }
 }
 
-/// However much longer than the others: an own round for a part of it would be one more way around the ring.
+/// However much longer than the others: a round of its own for a part of it would be one more way around the
+/// ring.
 TEST(Steps, SendTheLongestBlockInOneRoundWhereSlotsAllow) {
   for (const auto& [longest, messages] :
        {std::pair{2048UL, 4U}, std::pair{4096UL, 4U}, std::pair{4097UL, 5U}}) {
-    HostWorld world(3, 1, small_form(4096, 8), channels_with_chains(3, 1));
-    const Call call{Algorithm::kAllGatherRing,
-                    Protocol::kSimple,
-                    3,
-                    0,
-                    longest,
-                    sizeof(int),
-                    nullptr,
-                    false,
-                    {16, longest, 0},
-                    256};
+    HostWorld world(4, 1, small_form(4096, 8), channels_with_chains(4, 1));
+    Call call{
+        Algorithm::kAllGatherRing, Protocol::kSimple, 4, 0, longest, sizeof(int), nullptr, false, {}, 256};
+    call.counts = {16, longest, 0, 1};
     check<Sum, int>(call, world);
-    EXPECT_EQ(world.channel(2, 0).ring.ends[0].passed.sent, 2 * messages) << "in two steps";
+    EXPECT_EQ(world.channel(2, 0).ring.ends[0].passed.sent, 3 * messages) << "in three steps";
+    call.algorithm = Algorithm::kAllGatherHier;
+    check<Sum, int>(call, world);
+    EXPECT_EQ(world.channel(2, 0).grid.rail.passed.sent, messages) << "to the other row";
   }
+}
+
+/// Of the links of every two ranks a slot holds few bytes anyway.
+TEST(Steps, ExchangeWholeSlots) {
+  HostWorld world(3, 1, small_form(1024, 4), channels_with_chains(3, 1));
+  const Call call{Algorithm::kAllToAll, Protocol::kSimple, 3, 0, 512, sizeof(int), nullptr, false, {}, 128};
+  check<Sum, int>(call, world);
+  EXPECT_EQ(world.channel(0, 0).exchange.links[0].passed.sent, 2U);
 }
 
 /// Threads of a group leave at different elements.
