@@ -60,8 +60,7 @@ nlohmann::json optional_rank(int rank) {
 std::string offline_text(const OfflineJob& offline) {
   if (!offline.has_gpu_channels())
     return "offline: not run by the plugin. Its kernels run rings and trees between GPUs by the rules of "
-           "loom "
-           "(--nodes 1, --model loom); buffers of the host go by the first ring of each host\n";
+           "loom (see --model loom); buffers of the host go by the first ring of each host\n";
   const GpuChannelRequest usual;
   if (offline.is_offline)
     return loom::format(

@@ -274,7 +274,8 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   plan.footer(
       "Between hosts it takes links between node leaders for granted: the plugin makes them at the 64th "
       "small call, or "
-      "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts; the plugin "
+      "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts, of kernels for "
+      "the ports of FILE; the plugin "
       "compares "
       "times, so only their order counts. With --memory device it says by which links and protocol kernels "
       "carry a call, over the channels that the plugin finds there, and what staging would take. Operations "
