@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -95,6 +96,8 @@ bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
     throw;
   } catch (const Error& error) {
     agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp);
+  } catch (const std::bad_alloc&) {
+    agreement.step_aside("There is no memory left.", false);
   } catch (const std::exception& error) {
     agreement.step_aside(error.what(), false);
   }
