@@ -136,6 +136,8 @@ KernelExecutor::State KernelExecutor::advance() {
     links_.check_peers();
     return waits_for_program() || kernels.moves_between_hosts() != moves ? State::kMoved : State::kBlocked;
   }
+  // A kernel that ends has the program's work behind it: ranks that this one leaves behind see who holds them up.
+  if (follows_program_) links_.call_is_free_to_run();
   runs_ = false;
   if (kernels.was_abandoned()) throw Error(ErrorCode::kGivenUp, "A kernel was told to give up.");
   return State::kDone;

@@ -127,6 +127,25 @@ TEST_F(Kernels, KnowWhoHoldsThemUp) {
   EXPECT_EQ(buffers[1]->read(), Ints(100, 3));
 }
 
+/// A rank may end a call too soon to ask the driver after the program's work. The ranks that it leaves behind do
+/// not hold that work responsible.
+TEST_F(Kernels, ThatHaveEndedHoldNobodyUp) {
+  const Gpus gpus;
+  World world(gpus, 3, Gpu::Memory::kPlain, one_channel());
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::vector<std::unique_ptr<KernelExecutor>> executors;
+  for (int rank = 0; rank < 3; ++rank) {
+    world.links(rank).kernels().prepare(Op::kSum, Type::kInt32);
+    buffers.push_back(std::make_unique<Buffer>(gpus, world.gpu(), Ints(100, rank)));
+    executors.push_back(
+        std::make_unique<KernelExecutor>(world.links(rank), sum_of(*buffers.back(), 100), rank, 3));
+  }
+  for (const auto& executor : executors) EXPECT_EQ(executor->advance(), KernelExecutor::State::kMoved);
+  end_all({executors[0].get()});
+  EXPECT_NE(executors[1]->awaited(), 0) << executors[1]->standing();
+  end_all({executors[1].get(), executors[2].get()});
+}
+
 /// More than have links between every two of them.
 TEST_F(Kernels, OfSixteenRanksGoByRingsAndTrees) {
   constexpr int kRanks = 16, kCount = 100;
