@@ -94,16 +94,36 @@ struct loom_runtime {
   struct loom_parameters parameters;
 };
 
+/* An exchange between all ranks of a communicator. in and out do not overlap. Of nothing: the ranks meet,
+ * which a rank may give up. */
+struct loom_exchange {
+  const void* in;
+  void* out;
+  size_t bytes_per_rank; /* gathers so many bytes of every rank, in rank order, into out */
+  size_t words;          /* not 0: reduces so many uint64_t of every rank into out, on every rank, */
+  enum loom_op op;       /* by LOOM_MAX or LOOM_SUM */
+};
+enum loom_exchanged {
+  LOOM_EXCHANGED,
+  LOOM_EXCHANGE_FAILED,   /* the communication itself */
+  LOOM_EXCHANGE_GIVEN_UP, /* of a meeting: by this rank, as its watch says, */
+  LOOM_EXCHANGE_LEFT,     /* or by another one, or that will not come */
+  LOOM_EXCHANGE_PENDING
+};
+/* To be asked now and then while a meeting waits; false: this rank gives it up. */
+struct loom_watch {
+  bool (*goes_on)(void* context);
+  void* context;
+};
+
 /* The exchanges of one communicator's ranks before loom has connected them, by the fallback component. The
  * context must outlive the loom_comm: the first call that needs links makes them. */
 struct loom_bootstrap {
   void* context;
   int rank, size;
-  /* Gathers bytes_per_rank bytes of every rank, in rank order, into out (size * bytes_per_rank bytes; in and
-   * out do not overlap). Returns 0, or another value when the communication itself failed. */
-  int (*all_gather)(void* context, const void* in, void* out, size_t bytes_per_rank);
-  /* Reduces n words of every rank by LOOM_MAX or LOOM_SUM into out, on every rank. Returns as all_gather. */
-  int (*all_reduce)(void* context, const uint64_t* in, uint64_t* out, size_t n, enum loom_op op);
+  /* Waits; never LOOM_EXCHANGE_PENDING. watch: of a meeting, else NULL. */
+  enum loom_exchanged (*exchange)(void* context, const struct loom_exchange* exchange,
+                                  const struct loom_watch* watch);
   const char* name;       /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;             /* the job has no other rank: this one writes and checks what is per job */
   bool looks_for_devices; /* this rank calls loom_perform_on_device where other ranks may */
@@ -171,19 +191,13 @@ enum loom_set_up_state {
   LOOM_SET_UP_EXCHANGES, /* advance again after the exchange *next */
   LOOM_SET_UP_DONE
 };
-struct loom_exchange {
-  const void* in;
-  void* out;
-  size_t bytes_per_rank; /* of loom_bootstrap.all_gather */
-  size_t words;          /* not 0: of loom_bootstrap.all_reduce */
-  enum loom_op op;
-};
 /* NULL: there is no memory or no thread for it. Then loom_set_up_now does the same, but waits; its result is
  * that of loom_set_up_finish. */
 struct loom_set_up* loom_set_up_create(const struct loom_bootstrap* bootstrap, struct loom_comm* comm);
 int loom_set_up_now(const struct loom_bootstrap* bootstrap, struct loom_comm* comm, struct loom_comm** out);
-/* exchanged: the result of the exchange that the last call asked for. */
-enum loom_set_up_state loom_set_up_advance(struct loom_set_up* set_up, int exchanged,
+/* exchanged: what has become of the exchange that the last call asked for. LOOM_EXCHANGE_PENDING, now and
+ * then, has the set-up look after its ranks: LOOM_SET_UP_DONE gives a meeting up. */
+enum loom_set_up_state loom_set_up_advance(struct loom_set_up* set_up, enum loom_exchanged exchanged,
                                            struct loom_exchange* next);
 /* Frees it. The result is that of loom_comm_create; if comm was given, LOOM_SUCCESS, with or without links.
  */

@@ -16,16 +16,14 @@
 #include "base/random_word.hpp"
 #include "device/cuda/gpu.hpp"
 #include "device/link/step_flag.hpp"
-#include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
+#include "ucx_transport/resources.hpp"
 
 namespace loom::ucx_transport {
 namespace {
 
 /// UCX's number for loom's messages. The worker is loom's own: there are no others.
 constexpr unsigned kMessageId = 0;
-// Over TCP one for each direction, and as many for peers that connect to this worker meanwhile.
-constexpr int kDescriptorsOfConnection = 8;
 
 struct MessageHeader {
   InboxId inbox;
@@ -146,7 +144,7 @@ struct Transport::Rail {
 
 Transport::Rail::Rail(Transport& owner, const std::string& devices, bool can_sleep)
     : transport(owner), net_devices(devices) {
-  require_descriptors(kDescriptorsOfWorker);
+  require(kNeedsOfWorker);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | (can_sleep ? UCP_FEATURE_WAKEUP : 0);
@@ -277,7 +275,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
   const std::span<const std::unique_ptr<Rail>> mine = this->rails(rail);
   const std::size_t rails = std::min(theirs.size(), mine.size());
   if (rails == 0) throw Error(ErrorCode::kInternal, "A peer's UCX address is empty.");
-  require_descriptors(kDescriptorsOfConnection * static_cast<int>(rails));
+  require(kNeedsOfConnection * static_cast<int>(rails));
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->eps_.reserve(rails);
   const auto place = endpoints_.emplace(key, endpoint).first;

@@ -33,11 +33,13 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
   };
   if (!learns) {
     make();
-  } else if (!agree_on(bootstrap, process, make_and_learn)) {
-    process.count_communicator(false);
-    return nullptr;
+    return communicator;
   }
-  return communicator;
+  SetUpWatch watch(process.runtime().parameters.timeout_s);
+  const Bootstrap watched = bootstrap.is_watched() ? bootstrap : bootstrap.watched_by(watch);
+  if (agree_on(watched, process, make_and_learn)) return communicator;
+  process.count_communicator(false);
+  return nullptr;
 }
 
 Communicator::~Communicator() {
@@ -61,9 +63,10 @@ Communicator::~Communicator() {
 bool Communicator::is_linked() {
   if (linking_) return false;
   if (links_.state == LinkState::kNotMade) {
-    linking_ = true;
-    link_maker_.make();
-    linking_ = false;
+    {
+      const Linking linking(*this);
+      link_maker_.make();
+    }
     if (stopping_) leave();
     if (links_.state == LinkState::kReady) {
       learn_what_is_small();
@@ -84,9 +87,8 @@ bool Communicator::is_linked() {
 bool Communicator::has_pairwise() {
   if (linking_) return false;
   if (links_.pairwise_state == LinkState::kNotMade) {
-    linking_ = true;
+    const Linking linking(*this);
     link_maker_.make_pairwise();
-    linking_ = false;
   }
   return links_.pairwise_state == LinkState::kReady;
 }

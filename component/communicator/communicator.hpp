@@ -35,7 +35,7 @@ class Communicator {
  public:
   /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that
   /// says why. Links are made by the first call that needs them. The process, its engine and the bootstrap's
-  /// context must outlive it. Throws BootstrapFailed.
+  /// context must outlive it. Throws NotMet and BootstrapFailed.
   static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process,
                                               ProgressEngine& engine);
   ~Communicator();
@@ -184,6 +184,18 @@ class Communicator {
   void finish_requests_before_call();
   void stop() noexcept;
 
+  /// While the bootstrap exchanges: calls from inside it are its own.
+  class Linking {
+   public:
+    explicit Linking(Communicator& communicator) : linking_(communicator.linking_) { linking_ = true; }
+    ~Linking() { linking_ = false; }
+    Linking(const Linking&) = delete;
+    Linking& operator=(const Linking&) = delete;
+
+   private:
+    std::atomic<bool>& linking_;
+  };
+
   Member member_;
   ProgressEngine& engine_;
   Links links_;
@@ -194,9 +206,9 @@ class Communicator {
 
   CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
   mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
-  std::atomic<bool> linking_ = false;  ///< calls from inside the bootstrap are its own
-  bool abandoned_ = false;             ///< the peers have been told
-  std::optional<Error> broken_;        ///< the cause, for all later calls
+  std::atomic<bool> linking_ = false;
+  bool abandoned_ = false;       ///< the peers have been told
+  std::optional<Error> broken_;  ///< the cause, for all later calls
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;
   bool wants_pairwise_ = false;  ///< a call that does not wait has lacked these links on all ranks

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "component/communicator/communicator.hpp"
 #include "component/communicator/failure.hpp"
 #include "component/communicator/set_up.hpp"
@@ -53,6 +54,14 @@ int progress_callback() {
 int request_callback() {
   return the_engine->progress();
 }
+
+/// A rank, for messages, before it has a Communicator.
+struct Place {
+  explicit Place(const loom_bootstrap& of) {
+    loom::format_into(text, "rank {} of {} of {}", of.rank, of.size, of.name);
+  }
+  char text[256] = {};
+};
 
 /// Wraps every function that Open MPI's glue calls and that can fail.
 template <class Body>
@@ -110,7 +119,7 @@ void loom_finalize() {
 }
 
 int loom_comm_create(const loom_bootstrap* bootstrap, loom_comm** out) {
-  return at_c_boundary(bootstrap->name, [&]() -> int {
+  return at_c_boundary(Place(*bootstrap).text, [&]() -> int {
     auto communicator = Communicator::create(loom::Bootstrap(*bootstrap), *the_process, *the_engine);
     if (!communicator) return LOOM_DECLINED;
     *out = reinterpret_cast<loom_comm*>(communicator.release());
@@ -128,13 +137,13 @@ loom_set_up* loom_set_up_create(const loom_bootstrap* bootstrap, loom_comm* comm
   }
 }
 
-loom_set_up_state loom_set_up_advance(loom_set_up* set_up, int exchanged, loom_exchange* next) {
+loom_set_up_state loom_set_up_advance(loom_set_up* set_up, loom_exchanged exchanged, loom_exchange* next) {
   return reinterpret_cast<loom::ResumableSetUp*>(set_up)->advance(exchanged, next);
 }
 
 int loom_set_up_finish(loom_set_up* set_up, loom_comm** out) {
   const std::unique_ptr<loom::ResumableSetUp> done(reinterpret_cast<loom::ResumableSetUp*>(set_up));
-  return at_c_boundary(done->name(), [&]() -> int {
+  return at_c_boundary(Place(done->bootstrap()).text, [&]() -> int {
     auto communicator = done->take();
     if (!done->makes_communicator()) return LOOM_SUCCESS;
     if (!communicator) return LOOM_DECLINED;
@@ -145,7 +154,7 @@ int loom_set_up_finish(loom_set_up* set_up, loom_comm** out) {
 
 int loom_set_up_now(const loom_bootstrap* bootstrap, loom_comm* comm, loom_comm** out) {
   if (comm == nullptr) return loom_comm_create(bootstrap, out);
-  return at_c_boundary(bootstrap->name, [&]() -> int {
+  return at_c_boundary(Place(*bootstrap).text, [&]() -> int {
     reinterpret_cast<Communicator*>(comm)->connect(loom::Bootstrap(*bootstrap), nullptr);
     return LOOM_SUCCESS;
   });

@@ -350,14 +350,8 @@ void Communicator::find_room_for_lanes(std::size_t bytes) {
     agreement.agree();
     mine.close_handle();  // everybody has it mapped
   };
-  linking_ = true;
-  try {
-    if (!agree_on(bootstrap, member_.process, find)) lanes.close();
-  } catch (...) {
-    linking_ = false;
-    throw;
-  }
-  linking_ = false;
+  const Linking linking(*this);
+  if (!agree_on(bootstrap, member_.process, find)) lanes.close();
 }
 
 void Communicator::start_thread() noexcept {
@@ -372,17 +366,15 @@ Communicator* Communicator::for_persistent_calls() {
   if (links_.state == LinkState::kFailed) return this;  // which declines all calls
   if (twin_state_ == Twin::kNotMade && !linking_) {
     if (broken_) throw *broken_;
-    linking_ = true;
     try {
+      const Linking linking(*this);
       Bootstrap bootstrap = member_.bootstrap;
       const std::string name = member_.name + " (persistent requests)";
       bootstrap.rename(name.c_str());
       twin_ = create(bootstrap, member_.process, engine_);
     } catch (...) {
-      linking_ = false;
       fail_call();
     }
-    linking_ = false;
     twin_state_ = twin_ ? Twin::kReady : Twin::kDeclined;
     if (twin_) {
       twin_->twin_of_ = this;

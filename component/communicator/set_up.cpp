@@ -9,14 +9,8 @@ ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process
                                Communicator* communicator)
     : bootstrap_(bootstrap), pausing_(bootstrap), process_(process), engine_(engine), linked_(communicator) {
   pausing_.context = this;
-  pausing_.all_gather = [](void* self, const void* in, void* out, std::size_t bytes_per_rank) {
-    return static_cast<ResumableSetUp*>(self)->exchange(
-        {.in = in, .out = out, .bytes_per_rank = bytes_per_rank, .words = 0, .op = LOOM_MAX});
-  };
-  pausing_.all_reduce = [](void* self, const std::uint64_t* in, std::uint64_t* out, std::size_t n,
-                           loom_op op) {
-    return static_cast<ResumableSetUp*>(self)->exchange(
-        {.in = in, .out = out, .bytes_per_rank = 0, .words = n, .op = op});
+  pausing_.exchange = [](void* self, const loom_exchange* wanted, const loom_watch* watch) {
+    return static_cast<ResumableSetUp*>(self)->exchange(*wanted, watch);
   };
   thread_ = quiet_thread([this] { run(); });
 }
@@ -47,7 +41,7 @@ void ResumableSetUp::run() noexcept {
   came_.release();
 }
 
-loom_set_up_state ResumableSetUp::advance(int exchanged, loom_exchange* next) {
+loom_set_up_state ResumableSetUp::advance(loom_exchanged exchanged, loom_exchange* next) {
   exchanged_ = exchanged;
   go_.release();
   came_.acquire();
@@ -60,9 +54,10 @@ std::unique_ptr<Communicator> ResumableSetUp::take() {
   return std::move(made_);
 }
 
-int ResumableSetUp::exchange(const loom_exchange& wanted) {
+loom_exchanged ResumableSetUp::exchange(const loom_exchange& wanted, const loom_watch* watch) {
   wanted_ = wanted;
-  pause(LOOM_SET_UP_EXCHANGES);
+  for (pause(LOOM_SET_UP_EXCHANGES); exchanged_ == LOOM_EXCHANGE_PENDING; pause(LOOM_SET_UP_WAITS))
+    if (watch != nullptr && !watch->goes_on(watch->context)) return LOOM_EXCHANGE_GIVEN_UP;
   return exchanged_;
 }
 

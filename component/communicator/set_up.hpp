@@ -31,18 +31,18 @@ class ResumableSetUp {
   ResumableSetUp(const ResumableSetUp&) = delete;
   ResumableSetUp& operator=(const ResumableSetUp&) = delete;
 
-  /// As far as it goes without waiting. `exchanged`: the result of the exchange that the last call asked for.
-  loom_set_up_state advance(int exchanged, loom_exchange* next);
+  /// As far as it goes without waiting; see loom_set_up_advance in core.h.
+  loom_set_up_state advance(loom_exchanged exchanged, loom_exchange* next);
   /// Once it is done: the communicator that it has made, if any. Rethrows what ended it.
   std::unique_ptr<Communicator> take();
   bool makes_communicator() const noexcept { return linked_ == nullptr; }
-  const char* name() const noexcept { return bootstrap_.name; }
+  const loom_bootstrap& bootstrap() const noexcept { return bootstrap_; }
 
  private:
   struct Cancelled {};  ///< not an exception that anybody on the way knows
 
   void run() noexcept;
-  int exchange(const loom_exchange& wanted);
+  loom_exchanged exchange(const loom_exchange& wanted, const loom_watch* watch);
   void pause(loom_set_up_state state);
 
   const loom_bootstrap bootstrap_;
@@ -57,7 +57,7 @@ class ResumableSetUp {
   std::binary_semaphore go_{0}, came_{0};
   loom_set_up_state state_ = LOOM_SET_UP_WAITS;
   loom_exchange wanted_{};
-  int exchanged_ = 0;
+  loom_exchanged exchanged_ = LOOM_EXCHANGED;
   bool cancelled_ = false;
 };
 

@@ -2,8 +2,8 @@
 
 #include <stdarg.h>
 
+#include "component/mca/exchange.h"
 #include "component/mca/persistent.h"
-#include "component/mca/setup.h"
 
 /* What all ranks must give alike. The collective decides which fields mean something; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
@@ -205,7 +205,7 @@ static int check_lists(struct coll_loom_module* self, const struct coll_loom_arg
   if (lists == NULL) return MPI_ERR_NO_MEM;
   uint64_t* const mine = lists + n * 2 * n;
   list_exchanges(args, rank, ranks, mine);
-  const int failed = coll_loom_exchange(self, mine, lists, 2 * n * sizeof *lists);
+  const int failed = coll_loom_gather_bytes(self, mine, lists, 2 * n * sizeof *lists);
   for (size_t from = 0; from < n && failed == MPI_SUCCESS && *error == MPI_SUCCESS; ++from)
     for (size_t to = 0; to < n && *error == MPI_SUCCESS; ++to) {
       const uint64_t sent = lists[from * 2 * n + to], expected = lists[to * 2 * n + n + from];
@@ -227,7 +227,7 @@ bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args*
   mine.fields[START_ORDER] =
       form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
   struct signature* const all = malloc((size_t)ranks * sizeof *all);
-  *error = all == NULL ? MPI_ERR_NO_MEM : coll_loom_exchange(self, &mine, all, sizeof mine);
+  *error = all == NULL ? MPI_ERR_NO_MEM : coll_loom_gather_bytes(self, &mine, all, sizeof mine);
   struct text text = {.length = 0};
   if (*error == MPI_SUCCESS) {
     int usual = 0;

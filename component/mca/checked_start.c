@@ -112,7 +112,7 @@ int coll_loom_check_starts(struct coll_loom_module* self, enum loom_collective c
   if (error != OMPI_SUCCESS) {
     if (made != NULL) coll_loom_request_drop(&made->super.super);
     ompi_request_free(request);
-    loom_comm_abandon(self->comm); /* the others would wait for the exchange */
+    coll_loom_abandon(self); /* the others would wait for the exchange */
     coll_loom_break(self, LOOM_ERR_OUT_OF_MEMORY);
     return error;
   }

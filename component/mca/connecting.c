@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "component/mca/exchange.h"
+#include "component/mca/meeting.h"
 #include "component/mca/setup.h"
 
 /* Guards the lists, everything in the modules on them, and the step from connecting to another state.
@@ -36,57 +38,6 @@ bool coll_loom_is_releasing(void) {
   return releasing != NULL;
 }
 
-/* The exchanges use collectives of the fallback component that do not wait either. */
-static int start_exchange(struct coll_loom_module* self, const struct loom_exchange* exchange,
-                          ompi_request_t** request) {
-  const bool before = coll_loom_set_gathering(true);
-  struct coll_loom_connection* connection = &self->connection;
-  int error = OMPI_SUCCESS;
-  if (exchange->words > 0) {
-    error = self->fallback_iallreduce(exchange->in, exchange->out, (coll_loom_count_t)exchange->words,
-                                      &ompi_mpi_uint64_t.dt,
-                                      exchange->op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
-                                      self->communicator, request, self->fallback_iallreduce_module);
-  } else {
-    /* As one element: counts are int up to 5.0, and components multiply counts by the communicator's size. */
-    error = exchange->bytes_per_rank > INT_MAX
-                ? MPI_ERR_COUNT
-                : ompi_datatype_create_contiguous((int)exchange->bytes_per_rank, &ompi_mpi_byte.dt,
-                                                  &connection->bytes);
-    if (error == OMPI_SUCCESS) {
-      ompi_datatype_commit(&connection->bytes);
-      error =
-          self->fallback_iallgather(exchange->in, 1, connection->bytes, exchange->out, 1, connection->bytes,
-                                    self->communicator, request, self->fallback_iallgather_module);
-    }
-  }
-  coll_loom_set_gathering(before);
-  return error;
-}
-
-static int end_exchange(struct coll_loom_module* self, int error, ompi_request_t** request) {
-  if (error == OMPI_SUCCESS) error = (*request)->req_status.MPI_ERROR;
-  if (*request != NULL && *request != MPI_REQUEST_NULL) ompi_request_free(request);
-  if (self->connection.bytes != NULL) ompi_datatype_destroy(&self->connection.bytes);
-  if (error != OMPI_SUCCESS) self->error = error;
-  return error;
-}
-
-/* For the core, where it has to wait. */
-static int exchange_now(struct coll_loom_module* self, const struct loom_exchange* exchange) {
-  ompi_request_t* request = NULL;
-  const int error = start_exchange(self, exchange, &request);
-  if (error == OMPI_SUCCESS) ompi_request_wait_completion(request);
-  return end_exchange(self, error, &request);
-}
-static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
-  return exchange_now(context,
-                      &(struct loom_exchange){.in = in, .out = out, .bytes_per_rank = bytes_per_rank});
-}
-static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n, enum loom_op op) {
-  return exchange_now(context, &(struct loom_exchange){.in = in, .out = out, .words = n, .op = op});
-}
-
 /* The set-up is over. A call that needs another set-up is deferred once more, inside its first request, and
  * so are the calls after it. */
 static void release(struct coll_loom_module* self, enum coll_loom_state outcome) {
@@ -105,24 +56,35 @@ static void forget(struct coll_loom_module* self) {
   *link = self->connection.next;
 }
 
+/* Whether the set-up is to look after its ranks, which takes longer than a turn of the progress loop should.
+ */
+static bool is_due(struct coll_loom_connection* connection) {
+  static const double between_s = 0.1;
+  const double now = MPI_Wtime();
+  if (now - connection->looked < between_s) return false;
+  connection->looked = now;
+  return true;
+}
+
 /* Returns whether anything has happened. */
 static bool advance(struct coll_loom_module* self) {
   struct coll_loom_connection* connection = &self->connection;
-  int exchanged = OMPI_SUCCESS;
-  if (connection->exchange != NULL) {
-    if (!REQUEST_COMPLETE(connection->exchange)) return false;
-    exchanged = end_exchange(self, OMPI_SUCCESS, &connection->exchange);
-    connection->exchange = NULL;
+  enum loom_exchanged exchanged = LOOM_EXCHANGED;
+  if (connection->exchanges) {
+    exchanged = coll_loom_test_exchange(self);
+    if (exchanged == LOOM_EXCHANGE_PENDING && !(self->exchanging.meets && is_due(connection))) return false;
+    connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
   }
   struct loom_exchange next;
   enum loom_set_up_state state;
   while ((state = loom_set_up_advance(connection->set_up, exchanged, &next)) == LOOM_SET_UP_EXCHANGES) {
-    exchanged = start_exchange(self, &next, &connection->exchange);
-    if (exchanged == OMPI_SUCCESS) return true;
-    end_exchange(self, exchanged, &connection->exchange);
-    connection->exchange = NULL;
+    exchanged = coll_loom_start_exchange(self, &next);
+    connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
+    if (connection->exchanges) return true;
   }
   if (state == LOOM_SET_UP_WAITS) return false;
+  if (connection->exchanges) coll_loom_leave_meetings(self);
+  connection->exchanges = false;
   forget(self);
   release(self, coll_loom_state_after(self, loom_set_up_finish(connection->set_up, &self->comm)));
   return true;
@@ -160,12 +122,11 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
     return false; /* neighbourhood collectives do not come to loom */
   /* Calls that are made again began before the variable was set. */
   if ((coll_loom_variables.check && !coll_loom_is_releasing()) || coll_loom_is_gathering()) return false;
-  if (self->fallback_iallreduce == NULL || self->fallback_iallgather == NULL) return false;
+  if (!coll_loom_may_start_exchange(self)) return false;
   lock();
   struct coll_loom_connection* connection = &self->connection;
   struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
-  bootstrap.all_gather = all_gather;
-  bootstrap.all_reduce = all_reduce;
+  bootstrap.exchange = coll_loom_exchange_with_them;
   connection->set_up = loom_set_up_create(&bootstrap, self->comm);
   if (connection->set_up == NULL) {
     /* Without a thread or memory this rank waits, because the others have begun. */

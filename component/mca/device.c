@@ -2,6 +2,7 @@
 
 #include "component/mca/connecting.h"
 #include "component/mca/core_request.h"
+#include "component/mca/exchange.h"
 #include "component/mca/kernels.h"
 #include "component/mca/perform.h"
 #include "component/mca/persistent.h"
@@ -45,7 +46,7 @@ bool coll_loom_carry_on_device(struct coll_loom_module* self, int which, const s
   struct loom_call call;
   int result = coll_loom_operands_make(&self->operands, self->communicator, &args, op, type, &call);
   if (result != LOOM_SUCCESS) {
-    loom_comm_abandon(self->comm);
+    coll_loom_abandon(self);
   } else {
     coll_loom_let_list_rows(&self->operands);
     result = loom_perform_on_device(self->comm, &call);

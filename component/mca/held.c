@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
+#include "component/mca/exchange.h"
 #include "component/mca/handles.h"
-#include "component/mca/setup.h"
 
 /* Guards the queues and the list of modules that have calls in theirs. Recursive: what a call does as it
  * starts may come here again, for another communicator. */

@@ -46,7 +46,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
   self->operands_in_use = true;
   int result = coll_loom_operands_make(&self->operands, self->communicator, args, op, type, &call);
   if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) {
-    loom_comm_abandon(self->comm);
+    coll_loom_abandon(self);
   } else {
     coll_loom_operands_begin(&self->operands);
     call.streaming = copies;

@@ -1,66 +1,7 @@
 #include "component/mca/setup.h"
 
-#include "component/mca/fallback.h"
-
-/* Per thread: other threads may be setting up other communicators. */
-static _Thread_local bool gathering;
-bool coll_loom_is_gathering(void) {
-  return gathering;
-}
-bool coll_loom_set_gathering(bool yes) {
-  const bool before = gathering;
-  gathering = yes;
-  return before;
-}
-
-static int gather(struct coll_loom_module* self, const void* in, void* out, coll_loom_count_t count,
-                  ompi_datatype_t* datatype) {
-  return coll_loom_fallback_allgather(in, count, datatype, out, count, datatype, self->communicator, self);
-}
-
-/* Counts are int up to 5.0, and components multiply them by the communicator's size. If the product does not
- * fit, each rank sends one element of a large type. */
-static int gather_large(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
-  ompi_datatype_t* large;
-  if (bytes_per_rank > INT_MAX) return MPI_ERR_COUNT;
-  int error = ompi_datatype_create_contiguous((int)bytes_per_rank, &ompi_mpi_byte.dt, &large);
-  if (error != OMPI_SUCCESS) return error;
-  ompi_datatype_commit(&large);
-  error = gather(self, in, out, 1, large);
-  ompi_datatype_destroy(&large);
-  return error;
-}
-
-int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
-  if (bytes_per_rank == 0) return OMPI_SUCCESS;
-  const bool nested = gathering;
-  gathering = true;
-  const size_t most = INT_MAX / (size_t)ompi_comm_size(self->communicator);
-  const int error = bytes_per_rank <= most
-                        ? gather(self, in, out, (coll_loom_count_t)bytes_per_rank, &ompi_mpi_byte.dt)
-                        : gather_large(self, in, out, bytes_per_rank);
-  gathering = nested;
-  return error;
-}
-
-static int all_gather(void* context, const void* in, void* out, size_t bytes_per_rank) {
-  struct coll_loom_module* self = context;
-  const int error = coll_loom_exchange(self, in, out, bytes_per_rank);
-  if (error != OMPI_SUCCESS) self->error = error;
-  return error;
-}
-
-static int all_reduce(void* context, const uint64_t* in, uint64_t* out, size_t n, enum loom_op op) {
-  struct coll_loom_module* self = context;
-  const bool nested = gathering;
-  gathering = true;
-  const int error = coll_loom_fallback_allreduce(in, out, (coll_loom_count_t)n, &ompi_mpi_uint64_t.dt,
-                                                 op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op,
-                                                 self->communicator, self);
-  gathering = nested;
-  if (error != OMPI_SUCCESS) self->error = error;
-  return error;
-}
+#include "component/mca/exchange.h"
+#include "component/mca/meeting.h"
 
 int coll_loom_error_class(int result) {
   switch (result) {
@@ -91,9 +32,14 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
   return self->error;
 }
 
+void coll_loom_abandon(struct coll_loom_module* self) {
+  loom_comm_abandon(self->comm);
+  coll_loom_leave_meetings(self);
+}
+
 int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
   if (self->comm != NULL) {
-    loom_comm_abandon(self->comm);
+    coll_loom_abandon(self);
     coll_loom_break(self, result);
   }
   return coll_loom_error_class(result);
@@ -109,8 +55,7 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
   return (struct loom_bootstrap){.context = self,
                                  .rank = ompi_comm_rank(self->communicator),
                                  .size = ompi_comm_size(self->communicator),
-                                 .all_gather = all_gather,
-                                 .all_reduce = all_reduce,
+                                 .exchange = coll_loom_exchange,
                                  .name = coll_loom_name(self->communicator),
                                  .alone = is_alone(),
                                  .looks_for_devices = self->stages,
@@ -129,7 +74,7 @@ enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int re
 }
 
 void coll_loom_set_up(struct coll_loom_module* self) {
-  if (gathering) return;
+  if (coll_loom_is_gathering()) return;
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
   self->state = coll_loom_state_after(self, loom_comm_create(&bootstrap, &self->comm));
 }

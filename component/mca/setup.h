@@ -1,5 +1,5 @@
 /* Sets a communicator up at its first collective, with the fallback component as the bootstrap; and handles
- * failures of calls. Includes coll_loom.h downwards, fallback.h in its code. */
+ * failures of calls. Includes coll_loom.h downwards, exchange.h in its code. */
 #ifndef LOOM_COMPONENT_MCA_SETUP_H
 #define LOOM_COMPONENT_MCA_SETUP_H
 
@@ -19,14 +19,9 @@ int coll_loom_error_class(int result);
 void coll_loom_break(struct coll_loom_module* self, int result);
 /* The MPI error of a call with this result. A negative result breaks the module, the others do not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
+/* This rank cannot go on: its peers learn that in their calls, or where links are to be made. */
+void coll_loom_abandon(struct coll_loom_module* self);
 /* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);
-
-/* Whether this thread is in an exchange, so that its calls are the fallback component's own. */
-bool coll_loom_is_gathering(void);
-/* Sets this, and returns the former value. */
-bool coll_loom_set_gathering(bool yes);
-/* Gathers bytes of all ranks through the fallback component. Returns an MPI error class. */
-int coll_loom_exchange(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "component/mca/arrays.h"
 #include "component/mca/connecting.h"
-#include "component/mca/setup.h"
+#include "component/mca/exchange.h"
 #include "component/mca/wrapper_request.h"
 
 struct coll_loom_staged_request {

@@ -40,8 +40,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(timeout_s),
      .highest = INFINITY,
      .help = "Seconds that a call waits for another process without progress. Then it fails with a message "
-             "that names who is missing. 0: no limit. The exchanges that set a communicator up, and those of "
-             "coll_loom_check, have no limit"},
+             "that names who is missing, or says that this is not known where ranks are not connected yet. "
+             "0: no limit. The exchanges of coll_loom_check have none"},
     {.name = "reproducible",
      .type = COLL_LOOM_BOOL,
      .level = 2,

@@ -4,6 +4,7 @@
 #include "component/mca/way.h"
 
 #include "component/mca/connecting.h"
+#include "component/mca/exchange.h"
 #include "component/mca/in_order.h"
 #include "component/mca/kernels.h"
 #include "component/mca/persistent.h"

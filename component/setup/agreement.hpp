@@ -1,5 +1,6 @@
 // agreement.hpp -- a part of a set-up that all ranks go through together, and that may fail on any rank at
-// any point: then it fails on all, and none waits for another.
+// any point: then it fails on all, and none waits for another. First they meet: that one of them does not
+// come must be noticed before the exchanges, which wait for ever.
 //
 // Every exchange begins with an all-reduce of the same form, in memory on the stack, by which each rank says
 // that it can go on; it has the memory for the rest of the exchange by then. So a rank that has failed,
@@ -82,10 +83,12 @@ class Agreement {
   std::size_t bytes_ = 0;
 };
 
-/// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
-/// cause, where body has thrown on any. Body must not throw after its last exchange. Throws BootstrapFailed.
+/// body(agreement) on all ranks, once they have met. true on all of them; or false on all of them, after rank
+/// 0 has shown a cause, where body has thrown on any. Body must not throw after its last exchange. Throws
+/// NotMet and BootstrapFailed.
 template <class Body>
 bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
+  bootstrap.meet();
   Agreement agreement(bootstrap, process);
   try {
     body(agreement);

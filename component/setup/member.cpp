@@ -28,10 +28,12 @@ std::string SetUpTimes::text() const {
 Member::Member(const Bootstrap& with, Process& of)
     : process(of),
       name(with.name()),
+      watch(of.runtime().parameters.timeout_s),
       bootstrap(with),
       rank(with.rank()),
       where(loom::format("rank {} of {} of {} on host {}", rank, with.size(), name, of.host_name())) {
-  bootstrap.rename(name.c_str());
+  watch.look_after(group);
+  exchange_through(with);
 }
 
 }  // namespace loom

@@ -11,6 +11,7 @@
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/group.hpp"
 #include "component/setup/process.hpp"
+#include "component/setup/set_up_watch.hpp"
 
 namespace loom {
 
@@ -52,6 +53,7 @@ struct Member {
 
   Process& process;
   const std::string name;  ///< of the communicator, for messages
+  SetUpWatch watch;        ///< of the meetings by
   Bootstrap bootstrap;     ///< the exchanges of the set-up; its context outlives this
   const int rank;
   const std::string where;  ///< "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages
@@ -63,7 +65,7 @@ struct Member {
   bool tells(int level) const { return rank == 0 && process.runtime().parameters.verbose >= level; }
   /// From now on.
   void exchange_through(const Bootstrap& other) noexcept {
-    bootstrap = other;
+    bootstrap = other.watched_by(watch);
     bootstrap.rename(name.c_str());
   }
   /// Opened at the first call. Throws Error.

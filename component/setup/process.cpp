@@ -14,8 +14,8 @@
 #include "topo/discover.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/xml_file.hpp"
-#include "ucx_transport/descriptors.hpp"
 #include "ucx_transport/ports.hpp"
+#include "ucx_transport/resources.hpp"
 
 namespace loom {
 namespace {
@@ -363,7 +363,7 @@ ucx_transport::Transport& Process::transport(std::span<const topo::Place> places
   if (open_transport() != nullptr) return *open_transport();
   const std::lock_guard lock(mutex_);
   if (!transport_) {
-    ucx_transport::require_descriptors(ucx_transport::kDescriptorsOfWorker);  // also for a look at ports
+    ucx_transport::require(ucx_transport::kNeedsOfWorker);  // also for a look at ports
     const std::string devices = net_devices(places, self);
     if (runtime_.parameters.verbose >= 2 && !devices.empty())
       runtime_.log(loom::format("network device {}", devices).c_str());

@@ -60,8 +60,17 @@ bool is_alive(const ProcessId& process) {
   try {
     const auto stat = read_stat(process.pid);
     return stat && stat->start_time == process.start_time && stat->state != 'Z' && stat->state != 'X';
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return true;  // for example no free descriptor: no reason to declare a process dead
+  }
+}
+
+bool is_stopped(const ProcessId& process) {
+  try {
+    const auto stat = read_stat(process.pid);
+    return stat && stat->start_time == process.start_time && (stat->state == 'T' || stat->state == 't');
+  } catch (const std::exception&) {
+    return false;
   }
 }
 

@@ -18,4 +18,7 @@ ProcessId this_process();
 /// found out.
 bool is_alive(const ProcessId& process);
 
+/// By a signal, or by a debugger. false where that cannot be found out.
+bool is_stopped(const ProcessId& process);
+
 }  // namespace loom::device

@@ -11,7 +11,7 @@
 namespace loom::test {
 namespace {
 
-/// The all-gather of the ranks of one job.
+/// The exchanges of the ranks of one job.
 struct Gatherer {
   explicit Gatherer(int size) : barrier(size), inputs(static_cast<std::size_t>(size)) {}
   std::barrier<> barrier;
@@ -23,31 +23,34 @@ struct RankContext {
   int rank;
 };
 
-int all_gather(void* context, const void* in, void* out, std::size_t bytes) {
-  auto& [gatherer, rank] = *static_cast<RankContext*>(context);
-  gatherer->inputs[static_cast<std::size_t>(rank)] = in;
-  gatherer->barrier.arrive_and_wait();
-  auto* to = static_cast<std::byte*>(out);
-  for (const void* input : gatherer->inputs) {
-    std::memcpy(to, input, bytes);
-    to += bytes;
+void gather(const std::vector<const void*>& inputs, const loom_exchange& wanted) {
+  auto* to = static_cast<std::byte*>(wanted.out);
+  for (const void* input : inputs) {
+    std::memcpy(to, input, wanted.bytes_per_rank);
+    to += wanted.bytes_per_rank;
   }
-  gatherer->barrier.arrive_and_wait();
-  return 0;
 }
 
-int all_reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n, loom_op op) {
-  auto& [gatherer, rank] = *static_cast<RankContext*>(context);
-  gatherer->inputs[static_cast<std::size_t>(rank)] = in;
-  gatherer->barrier.arrive_and_wait();
-  std::fill_n(out, n, 0);
-  for (const void* input : gatherer->inputs)
-    for (std::size_t i = 0; i < n; ++i) {
+void reduce(const std::vector<const void*>& inputs, const loom_exchange& wanted) {
+  auto* out = static_cast<std::uint64_t*>(wanted.out);
+  std::fill_n(out, wanted.words, 0);
+  for (const void* input : inputs)
+    for (std::size_t i = 0; i < wanted.words; ++i) {
       const std::uint64_t word = static_cast<const std::uint64_t*>(input)[i];
-      out[i] = op == LOOM_SUM ? out[i] + word : std::max(out[i], word);
+      out[i] = wanted.op == LOOM_SUM ? out[i] + word : std::max(out[i], word);
     }
+}
+
+loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_watch*) {
+  auto& [gatherer, rank] = *static_cast<RankContext*>(context);
+  gatherer->inputs[static_cast<std::size_t>(rank)] = wanted->in;
   gatherer->barrier.arrive_and_wait();
-  return 0;
+  if (wanted->words > 0)
+    reduce(gatherer->inputs, *wanted);
+  else if (wanted->bytes_per_rank > 0)
+    gather(gatherer->inputs, *wanted);
+  gatherer->barrier.arrive_and_wait();
+  return LOOM_EXCHANGED;
 }
 
 // loom_runtime.show has no context: one job at a time owns the transcript.
@@ -105,7 +108,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
         std::deque<RankContext> contexts;
         for (Gatherer& gatherer : gatherers)
           self.bootstraps_.push_back({&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks,
-                                      all_gather, all_reduce, "TEST_COMM", false, false, nullptr});
+                                      exchange, "TEST_COMM", false, false, nullptr});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

@@ -18,16 +18,14 @@ std::ptrdiff_t threads() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-int exchange(const loom_bootstrap& bootstrap, const loom_exchange& wanted) {
-  if (wanted.words > 0)
-    return bootstrap.all_reduce(bootstrap.context, static_cast<const std::uint64_t*>(wanted.in),
-                                static_cast<std::uint64_t*>(wanted.out), wanted.words, wanted.op);
-  return bootstrap.all_gather(bootstrap.context, wanted.in, wanted.out, wanted.bytes_per_rank);
+loom_exchanged exchange(const loom_bootstrap& bootstrap, const loom_exchange& wanted) {
+  return bootstrap.exchange(bootstrap.context, &wanted, nullptr);
 }
 
 /// Returns how many exchanges it had.
 int drive(ResumableSetUp& set_up, const loom_bootstrap& bootstrap) {
-  int exchanged = 0, exchanges = 0;
+  int exchanges = 0;
+  loom_exchanged exchanged = LOOM_EXCHANGED;
   loom_exchange next;
   for (loom_set_up_state state; (state = set_up.advance(exchanged, &next)) != LOOM_SET_UP_DONE;) {
     if (state != LOOM_SET_UP_EXCHANGES) continue;
@@ -81,7 +79,7 @@ TEST(ResumableSetUp, CanBeGivenUpAtAnyExchange) {
   job.run([](Rank& self) {
     for (int most = 0; most < 6; ++most) {
       ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
-      int exchanged = 0;
+      loom_exchanged exchanged = LOOM_EXCHANGED;
       loom_exchange next;
       for (int i = 0; i < most && set_up.advance(exchanged, &next) == LOOM_SET_UP_EXCHANGES; ++i)
         exchanged = exchange(self.bootstrap(), next);
@@ -97,9 +95,28 @@ TEST(ResumableSetUp, FailsWhereAnExchangeFails) {
   job.run([](Rank& self) {
     ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
     loom_exchange next;
-    ASSERT_EQ(set_up.advance(0, &next), LOOM_SET_UP_EXCHANGES);
-    ASSERT_EQ(set_up.advance(1, &next), LOOM_SET_UP_DONE);
+    ASSERT_EQ(set_up.advance(LOOM_EXCHANGED, &next), LOOM_SET_UP_EXCHANGES);
+    ASSERT_EQ(set_up.advance(LOOM_EXCHANGE_FAILED, &next), LOOM_SET_UP_DONE);
     EXPECT_THROW(set_up.take(), BootstrapFailed);
+  });
+}
+
+TEST(ResumableSetUp, GivesAMeetingUpAtTheTimeLimit) {
+  Job job{.ranks = 2, .parameters = with_timeout(0.05)};
+  job.run([](Rank& self) {
+    ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
+    loom_exchange next;
+    ASSERT_EQ(set_up.advance(LOOM_EXCHANGED, &next), LOOM_SET_UP_EXCHANGES);
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_EQ(next.bytes_per_rank + next.words, 0U);
+    while (set_up.advance(LOOM_EXCHANGE_PENDING, &next) == LOOM_SET_UP_WAITS) std::this_thread::yield();
+    EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(50));
+    try {
+      set_up.take();
+      ADD_FAILURE() << "nobody has come";
+    } catch (const NotMet& cause) {
+      EXPECT_EQ(cause.code(), ErrorCode::kTimeout);
+    }
   });
 }
 

@@ -55,26 +55,30 @@ bool dies_when_it_waits = false;      // this rank process
 bool prefers_single_copy = false;     // all of them
 int (*advance_requests)() = nullptr;  // in place of the MPI library's progress loop
 
-int gather(void* context, const void* in, void* out, std::size_t bytes) {
-  auto& self = *static_cast<RankProcess*>(context);
-  if (bytes > kMaxGather) return 1;
-  std::memcpy(self.agreement->gathered[self.rank], in, bytes);
+bool gather(RankProcess& self, const void* in, void* out, std::size_t bytes) {
+  if (bytes > kMaxGather) return false;
+  if (bytes > 0) std::memcpy(self.agreement->gathered[self.rank], in, bytes);
   self.meet();
-  for (int rank = 0; rank < self.size; ++rank)
+  for (int rank = 0; rank < self.size && bytes > 0; ++rank)
     std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes,
                 self.agreement->gathered[rank], bytes);
   self.meet();
-  return 0;
+  return true;
 }
 
-int reduce(void* context, const std::uint64_t* in, std::uint64_t* out, std::size_t n, loom_op op) {
-  const int size = static_cast<RankProcess*>(context)->size;
-  std::vector<std::uint64_t> all(n * static_cast<std::size_t>(size));
-  if (const int failed = gather(context, in, all.data(), n * sizeof(*in))) return failed;
+loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_watch*) {
+  auto& self = *static_cast<RankProcess*>(context);
+  const std::size_t n = wanted->words;
+  if (n == 0)
+    return gather(self, wanted->in, wanted->out, wanted->bytes_per_rank) ? LOOM_EXCHANGED
+                                                                         : LOOM_EXCHANGE_FAILED;
+  std::vector<std::uint64_t> all(n * static_cast<std::size_t>(self.size));
+  if (!gather(self, wanted->in, all.data(), n * sizeof(all[0]))) return LOOM_EXCHANGE_FAILED;
+  auto* const out = static_cast<std::uint64_t*>(wanted->out);
   std::fill_n(out, n, 0);
   for (std::size_t i = 0; i < all.size(); ++i)
-    out[i % n] = op == LOOM_SUM ? out[i % n] + all[i] : std::max(out[i % n], all[i]);
-  return 0;
+    out[i % n] = wanted->op == LOOM_SUM ? out[i % n] + all[i] : std::max(out[i % n], all[i]);
+  return LOOM_EXCHANGED;
 }
 
 /// What a rank does; an empty string, or what was wrong.
@@ -101,8 +105,7 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   if (prefers_single_copy) runtime.parameters.tune = "all:single_copy";
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
-  const loom_bootstrap bootstrap{&self,       self.rank, self.size, gather, reduce,
-                                 "TEST_COMM", false,     false,     nullptr};
+  const loom_bootstrap bootstrap{&self, self.rank, self.size, exchange, "TEST_COMM", false, false, nullptr};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
   std::string wrong = body(self);
   loom_comm_destroy(self.comm);

@@ -22,7 +22,7 @@ TEST(ProcessWatch, TakesAReusedIdForAnotherProcess) {
   EXPECT_FALSE(is_alive(earlier));
 }
 
-TEST(ProcessWatch, SeesAKilledProcessBeforeAndAfterItsParentCollectsIt) {
+TEST(ProcessWatch, SeesAStoppedProcessAndAKilledOneBeforeAndAfterItsParentCollectsIt) {
   int channel[2];
   ASSERT_EQ(::pipe(channel), 0);
   const pid_t child = ::fork();
@@ -35,10 +35,16 @@ TEST(ProcessWatch, SeesAKilledProcessBeforeAndAfterItsParentCollectsIt) {
   ProcessId process;
   ASSERT_EQ(::read(channel[0], &process, sizeof(process)), static_cast<ssize_t>(sizeof(process)));
   EXPECT_TRUE(is_alive(process));
-  ::kill(child, SIGKILL);
+  EXPECT_FALSE(is_stopped(process));
   siginfo_t ignored;
+  ::kill(child, SIGSTOP);
+  ::waitid(P_PID, static_cast<id_t>(child), &ignored, WSTOPPED);
+  EXPECT_TRUE(is_alive(process));
+  EXPECT_TRUE(is_stopped(process));
+  ::kill(child, SIGKILL);
   ::waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | WNOWAIT);  // dead, not yet collected
   EXPECT_FALSE(is_alive(process));
+  EXPECT_FALSE(is_stopped(process));
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(is_alive(process));
   ::close(channel[0]);

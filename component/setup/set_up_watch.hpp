@@ -1,0 +1,31 @@
+// set_up_watch.hpp -- looks after the ranks of a communicator while they meet.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "component/setup/bootstrap.hpp"
+#include "component/setup/group.hpp"
+
+namespace loom {
+
+/// Gives a meeting up at the time limit, or once a rank of this host has died. Whether one of another host
+/// has, nobody knows before there are links.
+class SetUpWatch final : public MeetingWatch {
+ public:
+  /// timeout_s 0: no limit.
+  explicit SetUpWatch(double timeout_s) noexcept : timeout_s_(timeout_s) {}
+
+  /// Whose ranks it looks after, as soon as they are known; must outlive this.
+  void look_after(const std::shared_ptr<Group>& group) noexcept { group_ = &group; }
+  void look(double waited_s) override;
+
+ private:
+  std::string missing() const;
+
+  const double timeout_s_;
+  const std::shared_ptr<Group>* group_ = nullptr;
+  double checked_s_ = 0;  ///< into the wait
+};
+
+}  // namespace loom
