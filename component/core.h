@@ -94,34 +94,36 @@ struct loom_runtime {
   struct loom_parameters parameters;
 };
 
-/* An exchange between all ranks of a communicator. in and out do not overlap. Of nothing: the ranks meet,
- * which a rank may give up. */
+/* An exchange between all ranks of a communicator. in and out do not overlap. */
 struct loom_exchange {
   const void* in;
   void* out;
   size_t bytes_per_rank; /* gathers so many bytes of every rank, in rank order, into out */
-  size_t words;          /* not 0: reduces so many uint64_t of every rank into out, on every rank, */
-  enum loom_op op;       /* by LOOM_MAX or LOOM_SUM */
+  size_t words;          /* not 0: instead, of each of so many uint64_t the largest over all ranks into out */
 };
+enum { LOOM_MOST_EXCHANGED_WORDS = 72 };
+/* What has become of it. */
 enum loom_exchanged {
   LOOM_EXCHANGED,
   LOOM_EXCHANGE_FAILED,   /* the communication itself */
-  LOOM_EXCHANGE_GIVEN_UP, /* of a meeting: by this rank, as its watch says, */
-  LOOM_EXCHANGE_LEFT,     /* or by another one, or that will not come */
-  LOOM_EXCHANGE_PENDING
+  LOOM_EXCHANGE_GIVEN_UP, /* by this rank, as its watch says, */
+  LOOM_EXCHANGE_LEFT,     /* or by another one, here or before */
+  LOOM_EXCHANGE_PENDING,
+  LOOM_EXCHANGE_MOVES /* pending, but a step further than when this was last asked */
 };
-/* To be asked now and then while a meeting waits; false: this rank gives it up. */
+/* To be asked now and then while an exchange waits; false: this rank gives it up. */
 struct loom_watch {
-  bool (*goes_on)(void* context);
+  bool (*goes_on)(void* context, bool moves);
   void* context;
 };
 
-/* The exchanges of one communicator's ranks before loom has connected them, by the fallback component. The
- * context must outlive the loom_comm: the first call that needs links makes them. */
+/* The exchanges of one communicator's ranks before loom has connected them. The context must outlive the
+ * loom_comm: the first call that needs links makes them. */
 struct loom_bootstrap {
   void* context;
   int rank, size;
-  /* Waits; never LOOM_EXCHANGE_PENDING. watch: of a meeting, else NULL. */
+  /* Waits: never pending. Memory that is gathered from and into must stay if it fails or is given up, for its
+   * messages may come late. */
   enum loom_exchanged (*exchange)(void* context, const struct loom_exchange* exchange,
                                   const struct loom_watch* watch);
   const char* name;       /* of the communicator, for messages; copied by loom_comm_create */
@@ -184,7 +186,7 @@ int loom_comm_create(const struct loom_bootstrap* bootstrap, struct loom_comm** 
 
 /* The same for a caller that may not wait. The caller performs the exchanges of the set-up: all ranks the
  * same ones in the same order. comm NULL: sets a communicator up; else makes the links of that communicator.
- * The functions of the bootstrap must match those exchanges. */
+ */
 struct loom_set_up;
 enum loom_set_up_state {
   LOOM_SET_UP_WAITS,     /* for other ranks: advance again */
@@ -195,8 +197,8 @@ enum loom_set_up_state {
  * that of loom_set_up_finish. */
 struct loom_set_up* loom_set_up_create(const struct loom_bootstrap* bootstrap, struct loom_comm* comm);
 int loom_set_up_now(const struct loom_bootstrap* bootstrap, struct loom_comm* comm, struct loom_comm** out);
-/* exchanged: what has become of the exchange that the last call asked for. LOOM_EXCHANGE_PENDING, now and
- * then, has the set-up look after its ranks: LOOM_SET_UP_DONE gives a meeting up. */
+/* exchanged: what has become of the exchange that the last call asked for. While it is pending this has the
+ * set-up look after its ranks: LOOM_SET_UP_DONE gives the exchange up. */
 enum loom_set_up_state loom_set_up_advance(struct loom_set_up* set_up, enum loom_exchanged exchanged,
                                            struct loom_exchange* next);
 /* Frees it. The result is that of loom_comm_create; if comm was given, LOOM_SUCCESS, with or without links.

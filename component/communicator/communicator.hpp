@@ -35,7 +35,8 @@ class Communicator {
  public:
   /// Collective; either every rank gets a communicator, or every rank gets nullptr after one message that
   /// says why. Links are made by the first call that needs them. The process, its engine and the bootstrap's
-  /// context must outlive it. Throws NotMet and BootstrapFailed.
+  /// context must outlive it. Throws BootstrapFailed and
+  /// ExchangeGivenUp.
   static std::unique_ptr<Communicator> create(const Bootstrap& bootstrap, Process& process,
                                               ProgressEngine& engine);
   ~Communicator();

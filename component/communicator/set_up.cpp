@@ -56,8 +56,8 @@ std::unique_ptr<Communicator> ResumableSetUp::take() {
 
 loom_exchanged ResumableSetUp::exchange(const loom_exchange& wanted, const loom_watch* watch) {
   wanted_ = wanted;
-  for (pause(LOOM_SET_UP_EXCHANGES); exchanged_ == LOOM_EXCHANGE_PENDING; pause(LOOM_SET_UP_WAITS))
-    if (watch != nullptr && !watch->goes_on(watch->context)) return LOOM_EXCHANGE_GIVEN_UP;
+  for (pause(LOOM_SET_UP_EXCHANGES); exchanged_ >= LOOM_EXCHANGE_PENDING; pause(LOOM_SET_UP_WAITS))
+    if (!watch->goes_on(watch->context, exchanged_ == LOOM_EXCHANGE_MOVES)) return LOOM_EXCHANGE_GIVEN_UP;
   return exchanged_;
 }
 

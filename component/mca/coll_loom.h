@@ -16,7 +16,6 @@
  *   held.h                       calls that cannot start yet, and those after them
  *   setup.h                      set-up that waits; failures
  *   exchange.h                   exchanges of a set-up
- *   meeting.h                    all ranks come to one, or learn that one does not
  *   fallback.h                   blocking calls of the fallback component
  *   coll_loom.h
  *   wrapper_request.h            a request around another one
@@ -67,27 +66,21 @@ struct coll_loom_deferred_queue {
   struct coll_loom_deferred *first, **last;
 };
 
-/* Of meeting.h. */
-struct coll_loom_meeting {
-  int step;
-  bool is_under_way;
-  bool is_left;            /* this rank comes to no meeting any more */
-  ompi_request_t* receive; /* of this step, into */
-  char word;
-};
-
-/* Of exchange.h: the exchange that is under way, of a set-up that does not wait. */
+/* Of exchange.h. */
 struct coll_loom_exchanging {
-  bool meets;
-  ompi_request_t* request; /* else */
-  ompi_datatype_t* type;   /* made for it, or NULL */
+  struct loom_exchange wanted;
+  int step, looked_step; /* the step that is under way, and the one that was when somebody last looked */
+  int receives;          /* so many of the requests are; the others send */
+  int under_way;
+  ompi_request_t* requests[4];
+  uint64_t mine[LOOM_MOST_EXCHANGED_WORDS], heard[LOOM_MOST_EXCHANGED_WORDS];
 };
 
 /* Of connecting.h. */
 struct coll_loom_connection {
   struct loom_set_up* set_up;
   bool exchanges;               /* an exchange of the set-up is under way */
-  double looked;                /* when the set-up last looked after its ranks: MPI_Wtime */
+  double looked;                /* when the set-up last looked after its ranks: PMPI_Wtime */
   enum coll_loom_state outcome; /* for the calls that are made again */
   struct coll_loom_deferred_queue deferred;
   struct coll_loom_module* next; /* in the list of connecting modules */
@@ -129,8 +122,8 @@ struct coll_loom_module {
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */
   bool carries_all;
-  struct coll_loom_meeting meeting;
   struct coll_loom_exchanging exchanging;
+  bool has_left;                          /* this rank takes part in no exchange any more */
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
   struct coll_loom_held_queue held;

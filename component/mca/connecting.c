@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include "component/mca/exchange.h"
-#include "component/mca/meeting.h"
 #include "component/mca/setup.h"
 
 /* Guards the lists, everything in the modules on them, and the step from connecting to another state.
@@ -60,7 +59,7 @@ static void forget(struct coll_loom_module* self) {
  */
 static bool is_due(struct coll_loom_connection* connection) {
   static const double between_s = 0.1;
-  const double now = MPI_Wtime();
+  const double now = PMPI_Wtime();
   if (now - connection->looked < between_s) return false;
   connection->looked = now;
   return true;
@@ -72,8 +71,9 @@ static bool advance(struct coll_loom_module* self) {
   enum loom_exchanged exchanged = LOOM_EXCHANGED;
   if (connection->exchanges) {
     exchanged = coll_loom_test_exchange(self);
-    if (exchanged == LOOM_EXCHANGE_PENDING && !(self->exchanging.meets && is_due(connection))) return false;
+    if (exchanged == LOOM_EXCHANGE_PENDING && !is_due(connection)) return false;
     connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
+    if (connection->exchanges && coll_loom_exchange_moves(self)) exchanged = LOOM_EXCHANGE_MOVES;
   }
   struct loom_exchange next;
   enum loom_set_up_state state;
@@ -83,7 +83,7 @@ static bool advance(struct coll_loom_module* self) {
     if (connection->exchanges) return true;
   }
   if (state == LOOM_SET_UP_WAITS) return false;
-  if (connection->exchanges) coll_loom_leave_meetings(self);
+  if (connection->exchanges) coll_loom_give_exchange_up(self);
   connection->exchanges = false;
   forget(self);
   release(self, coll_loom_state_after(self, loom_set_up_finish(connection->set_up, &self->comm)));
@@ -122,11 +122,9 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
     return false; /* neighbourhood collectives do not come to loom */
   /* Calls that are made again began before the variable was set. */
   if ((coll_loom_variables.check && !coll_loom_is_releasing()) || coll_loom_is_gathering()) return false;
-  if (!coll_loom_may_start_exchange(self)) return false;
   lock();
   struct coll_loom_connection* connection = &self->connection;
-  struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
-  bootstrap.exchange = coll_loom_exchange_with_them;
+  const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
   connection->set_up = loom_set_up_create(&bootstrap, self->comm);
   if (connection->set_up == NULL) {
     /* Without a thread or memory this rank waits, because the others have begun. */

@@ -1,7 +1,23 @@
+/* Both kinds go by dissemination (Bruck and others: Efficient algorithms for all-to-all communications,
+ * 1997): in step k a rank hears from the one 2^k further on what that one knows of 2^k ranks, and tells the
+ * one 2^k before. After ceil(log2 n) steps all know of all. A maximum may count a rank twice. The blocks of a
+ * gather lie at their places from the start; a range of them that goes beyond the last rank is two messages.
+ *
+ * A rank that leaves tells so all to whom it sends in any step, by an empty message: no other is empty. Words
+ * of one tag arrive in the order in which they were sent, so whoever hears from it finds this sooner or
+ * later, in this exchange or a later one, and leaves as well. */
 #include "component/mca/exchange.h"
 
 #include "component/mca/fallback.h"
-#include "component/mca/meeting.h"
+#include "ompi/mca/coll/base/coll_tags.h"
+#include "ompi/mca/pml/pml.h"
+
+/* Among the tags of collectives none is free in 4.1, and pml/ucx has 24 bits for them. Nonblocking
+ * collectives count down through this one: an exchange would have to be under way with the four-millionth of
+ * them. */
+enum { TAG = -(1 << 22) };
+_Static_assert(TAG<MCA_COLL_BASE_TAG_NONBLOCKING_BASE && TAG> MCA_COLL_BASE_TAG_NONBLOCKING_END,
+               "the tags of collectives are others");
 
 /* Per thread: other threads may be setting up other communicators. */
 static _Thread_local bool gathering;
@@ -14,135 +30,202 @@ bool coll_loom_set_gathering(bool yes) {
   return before;
 }
 
-static bool is_meeting(const struct loom_exchange* exchange) {
-  return exchange->words == 0 && exchange->bytes_per_rank == 0;
+static int rank_at(const struct coll_loom_module* self, int64_t distance) {
+  const int64_t ranks = ompi_comm_size(self->communicator);
+  return (int)((ompi_comm_rank(self->communicator) + distance % ranks + ranks) % ranks);
 }
 
-static ompi_op_t* op_of(const struct loom_exchange* exchange) {
-  return exchange->op == LOOM_SUM ? &ompi_mpi_op_sum.op : &ompi_mpi_op_max.op;
+static int64_t distance_of(const struct coll_loom_exchanging* exchanging) {
+  return (int64_t)1 << exchanging->step;
 }
 
-/* What a rank sends: `count` of `type`. Counts are int up to 5.0, and components multiply them by the
- * communicator's size. Where that does not fit, it is one element of a type made for it. */
-struct block {
-  coll_loom_count_t count;
-  ompi_datatype_t *type, *made;
-};
+static bool has_steps_left(const struct coll_loom_module* self) {
+  return distance_of(&self->exchanging) < ompi_comm_size(self->communicator);
+}
 
-static int block_of(const struct coll_loom_module* self, size_t bytes, struct block* block) {
-  *block = (struct block){(coll_loom_count_t)bytes, &ompi_mpi_byte.dt, NULL};
-  if (bytes <= INT_MAX / (size_t)ompi_comm_size(self->communicator)) return OMPI_SUCCESS;
+/* All receives of a step come before its sends. */
+static int receive(struct coll_loom_module* self, void* to, size_t bytes, int from) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  ompi_request_t** const request = &exchanging->requests[exchanging->under_way++];
+  *request = NULL;
+  exchanging->receives = exchanging->under_way;
   if (bytes > INT_MAX) return MPI_ERR_COUNT;
-  const int error = ompi_datatype_create_contiguous((int)bytes, &ompi_mpi_byte.dt, &block->made);
-  if (error != OMPI_SUCCESS) return error;
-  ompi_datatype_commit(&block->made);
-  *block = (struct block){1, block->made, block->made};
-  return OMPI_SUCCESS;
+  return MCA_PML_CALL(
+      irecv(to, (coll_loom_count_t)bytes, &ompi_mpi_byte.dt, from, TAG, self->communicator, request));
 }
 
-int coll_loom_gather_bytes(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
-  if (bytes_per_rank == 0) return OMPI_SUCCESS;
-  struct block block;
-  int error = block_of(self, bytes_per_rank, &block);
-  if (error != OMPI_SUCCESS) return error;
-  const bool before = coll_loom_set_gathering(true);
-  error = coll_loom_fallback_allgather(in, block.count, block.type, out, block.count, block.type,
-                                       self->communicator, self);
-  coll_loom_set_gathering(before);
-  if (block.made != NULL) ompi_datatype_destroy(&block.made);
-  return error;
+static int send_to(struct coll_loom_module* self, void* from, size_t bytes, int to) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  ompi_request_t** const request = &exchanging->requests[exchanging->under_way++];
+  *request = NULL;
+  if (bytes > INT_MAX) return MPI_ERR_COUNT;
+  return MCA_PML_CALL(isend(from, (coll_loom_count_t)bytes, &ompi_mpi_byte.dt, to, TAG,
+                            MCA_PML_BASE_SEND_STANDARD, self->communicator, request));
 }
 
-static int reduce(struct coll_loom_module* self, const struct loom_exchange* exchange) {
-  const bool before = coll_loom_set_gathering(true);
-  const int error =
-      coll_loom_fallback_allreduce(exchange->in, exchange->out, (coll_loom_count_t)exchange->words,
-                                   &ompi_mpi_uint64_t.dt, op_of(exchange), self->communicator, self);
-  coll_loom_set_gathering(before);
-  return error;
+typedef int (*mover_t)(struct coll_loom_module* self, void* at, size_t bytes, int peer);
+
+/* The blocks of so many ranks from `first` on, in one message or, beyond the last rank, in two. */
+static int move_blocks(struct coll_loom_module* self, mover_t move, int first, int64_t blocks, int peer) {
+  const struct loom_exchange* const wanted = &self->exchanging.wanted;
+  const int64_t to_end = ompi_comm_size(self->communicator) - first;
+  const size_t before = (size_t)(blocks < to_end ? blocks : to_end) * wanted->bytes_per_rank;
+  const size_t all = (size_t)blocks * wanted->bytes_per_rank;
+  char* const out = wanted->out;
+  const int error = move(self, out + (size_t)first * wanted->bytes_per_rank, before, peer);
+  return error != OMPI_SUCCESS || before == all ? error : move(self, out, all - before, peer);
 }
 
-static enum loom_exchanged ended_with(struct coll_loom_module* self, int error) {
-  if (error == OMPI_SUCCESS) return LOOM_EXCHANGED;
-  self->error = error;
-  return LOOM_EXCHANGE_FAILED;
-}
-
-static enum loom_exchanged meet(struct coll_loom_module* self, const struct loom_watch* watch) {
-  enum { TURNS_PER_LOOK = 64 };
-  enum loom_exchanged met = coll_loom_start_meeting(self);
-  for (unsigned turns = 1; met == LOOM_EXCHANGE_PENDING; ++turns) {
-    met = coll_loom_test_meeting(self);
-    if (met != LOOM_EXCHANGE_PENDING) break;
-    opal_progress();
-    if (turns % TURNS_PER_LOOK != 0 || watch->goes_on(watch->context)) continue;
-    coll_loom_leave_meetings(self);
-    return LOOM_EXCHANGE_GIVEN_UP;
+static int begin_step(struct coll_loom_module* self) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  const int64_t distance = distance_of(exchanging), ranks = ompi_comm_size(self->communicator);
+  const int from = rank_at(self, distance), to = rank_at(self, -distance);
+  if (exchanging->wanted.words > 0) {
+    const size_t bytes = exchanging->wanted.words * sizeof exchanging->mine[0];
+    const int error = receive(self, exchanging->heard, bytes, from);
+    return error == OMPI_SUCCESS ? send_to(self, exchanging->mine, bytes, to) : error;
   }
-  return met;
+  const int64_t blocks = distance < ranks - distance ? distance : ranks - distance;
+  const int error = move_blocks(self, receive, from, blocks, from);
+  return error == OMPI_SUCCESS ? move_blocks(self, send_to, ompi_comm_rank(self->communicator), blocks, to)
+                               : error;
 }
 
-enum loom_exchanged coll_loom_exchange(void* context, const struct loom_exchange* exchange,
-                                       const struct loom_watch* watch) {
-  struct coll_loom_module* const self = context;
-  if (is_meeting(exchange)) return meet(self, watch);
-  return ended_with(self, exchange->words > 0 ? reduce(self, exchange)
-                                              : coll_loom_gather_bytes(self, exchange->in, exchange->out,
-                                                                       exchange->bytes_per_rank));
+static void end_step(struct coll_loom_exchanging* exchanging) {
+  for (size_t i = 0; i < exchanging->wanted.words; ++i)
+    if (exchanging->heard[i] > exchanging->mine[i]) exchanging->mine[i] = exchanging->heard[i];
+  ++exchanging->step;
 }
 
-bool coll_loom_may_start_exchange(const struct coll_loom_module* self) {
-  return self->fallback_iallreduce != NULL && self->fallback_iallgather != NULL;
+/* Cancels what is under way. What cannot be cancelled uses its memory when a rank comes late. */
+static void forsake(struct coll_loom_exchanging* exchanging) {
+  for (int i = 0; i < exchanging->under_way; ++i) {
+    ompi_request_t** const request = &exchanging->requests[i];
+    if (*request == NULL || *request == MPI_REQUEST_NULL) continue;
+    if (!REQUEST_COMPLETE(*request)) ompi_request_cancel(*request);
+    ompi_request_free(request);
+  }
+  exchanging->under_way = 0;
 }
 
-static int start_reduce(struct coll_loom_module* self, const struct loom_exchange* exchange) {
-  return self->fallback_iallreduce(exchange->in, exchange->out, (coll_loom_count_t)exchange->words,
-                                   &ompi_mpi_uint64_t.dt, op_of(exchange), self->communicator,
-                                   &self->exchanging.request, self->fallback_iallreduce_module);
+void coll_loom_leave_exchanges(struct coll_loom_module* self) {
+  if (ompi_comm_size(self->communicator) == 1 || OMPI_COMM_IS_INTER(self->communicator)) return;
+  if (__atomic_exchange_n(&self->has_left, true, __ATOMIC_ACQ_REL)) return;
+  /* Messages under way still use the module, and late ones must not reach another communicator with this
+   * one's id. So both stay for the rest of the program. */
+  OBJ_RETAIN(self->communicator);
+  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
+    ompi_request_t* request = NULL;
+    const int error = MCA_PML_CALL(isend(&self->has_left, 0, &ompi_mpi_byte.dt, rank_at(self, -distance), TAG,
+                                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request));
+    if (error == OMPI_SUCCESS) ompi_request_free(&request); /* when it is complete */
+  }
 }
 
-static int start_gather(struct coll_loom_module* self, const struct loom_exchange* exchange) {
-  struct block block;
-  const int error = block_of(self, exchange->bytes_per_rank, &block);
-  self->exchanging.type = block.made;
-  if (error != OMPI_SUCCESS) return error;
-  return self->fallback_iallgather(exchange->in, block.count, block.type, exchange->out, block.count,
-                                   block.type, self->communicator, &self->exchanging.request,
-                                   self->fallback_iallgather_module);
+static enum loom_exchanged end_by(struct coll_loom_module* self, enum loom_exchanged end) {
+  coll_loom_leave_exchanges(self);
+  forsake(&self->exchanging);
+  return end;
 }
 
-static enum loom_exchanged end_exchange(struct coll_loom_module* self, int error) {
-  if (self->exchanging.type != NULL) ompi_datatype_destroy(&self->exchanging.type);
-  return ended_with(self, error);
+static enum loom_exchanged fail(struct coll_loom_module* self, int error) {
+  self->error = error;
+  return end_by(self, LOOM_EXCHANGE_FAILED);
 }
 
 enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
                                              const struct loom_exchange* exchange) {
-  self->exchanging.meets = is_meeting(exchange);
-  if (self->exchanging.meets) return coll_loom_start_meeting(self);
-  const bool before = coll_loom_set_gathering(true);
-  const int error = exchange->words > 0 ? start_reduce(self, exchange) : start_gather(self, exchange);
-  coll_loom_set_gathering(before);
-  return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : end_exchange(self, error);
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return LOOM_EXCHANGE_LEFT;
+  exchanging->wanted = *exchange;
+  exchanging->step = exchanging->looked_step = exchanging->under_way = 0;
+  if (exchange->words > 0)
+    memcpy(exchanging->mine, exchange->in, exchange->words * sizeof exchanging->mine[0]);
+  else
+    memcpy((char*)exchange->out + (size_t)ompi_comm_rank(self->communicator) * exchange->bytes_per_rank,
+           exchange->in, exchange->bytes_per_rank);
+  const int error = has_steps_left(self) ? begin_step(self) : OMPI_SUCCESS;
+  return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
+}
+
+/* Whether the step is over; what has come. */
+static enum loom_exchanged test_step(struct coll_loom_module* self) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  bool all = true;
+  for (int i = 0; i < exchanging->under_way; ++i) {
+    ompi_request_t* const request = exchanging->requests[i];
+    if (!REQUEST_COMPLETE(request)) {
+      all = false;
+      continue;
+    }
+    opal_atomic_rmb();
+    if (request->req_status.MPI_ERROR != OMPI_SUCCESS) return fail(self, request->req_status.MPI_ERROR);
+    if (i < exchanging->receives && request->req_status._ucount == 0) return end_by(self, LOOM_EXCHANGE_LEFT);
+  }
+  if (!all) return LOOM_EXCHANGE_PENDING;
+  for (int i = 0; i < exchanging->under_way; ++i) ompi_request_free(&exchanging->requests[i]);
+  exchanging->under_way = 0;
+  return LOOM_EXCHANGED;
 }
 
 enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
-  if (self->exchanging.meets) return coll_loom_test_meeting(self);
-  ompi_request_t** const request = &self->exchanging.request;
-  if (!REQUEST_COMPLETE(*request)) return LOOM_EXCHANGE_PENDING;
-  const int error = (*request)->req_status.MPI_ERROR;
-  ompi_request_free(request);
-  return end_exchange(self, error);
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  while (has_steps_left(self)) {
+    if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return end_by(self, LOOM_EXCHANGE_LEFT);
+    const enum loom_exchanged step = test_step(self);
+    if (step != LOOM_EXCHANGED) return step;
+    end_step(exchanging);
+    const int error = has_steps_left(self) ? begin_step(self) : OMPI_SUCCESS;
+    if (error != OMPI_SUCCESS) return fail(self, error);
+  }
+  const struct loom_exchange* const wanted = &exchanging->wanted;
+  if (wanted->words > 0) memcpy(wanted->out, exchanging->mine, wanted->words * sizeof exchanging->mine[0]);
+  return LOOM_EXCHANGED;
 }
 
-enum loom_exchanged coll_loom_exchange_with_them(void* context, const struct loom_exchange* exchange,
-                                                 const struct loom_watch* watch) {
+bool coll_loom_exchange_moves(struct coll_loom_module* self) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  const int before = exchanging->looked_step;
+  exchanging->looked_step = exchanging->step;
+  return exchanging->step != before;
+}
+
+enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self) {
+  return end_by(self, LOOM_EXCHANGE_GIVEN_UP);
+}
+
+enum loom_exchanged coll_loom_exchange(void* context, const struct loom_exchange* exchange,
+                                       const struct loom_watch* watch) {
+  enum { TURNS_PER_LOOK = 64 };
   struct coll_loom_module* const self = context;
-  if (is_meeting(exchange)) return meet(self, watch);
   enum loom_exchanged exchanged = coll_loom_start_exchange(self, exchange);
-  while (exchanged == LOOM_EXCHANGE_PENDING) {
-    ompi_request_wait_completion(self->exchanging.request);
+  for (unsigned turns = 1; exchanged == LOOM_EXCHANGE_PENDING; ++turns) {
     exchanged = coll_loom_test_exchange(self);
+    if (exchanged != LOOM_EXCHANGE_PENDING) break;
+    opal_progress();
+    if (turns % TURNS_PER_LOOK == 0 && !watch->goes_on(watch->context, coll_loom_exchange_moves(self)))
+      return coll_loom_give_exchange_up(self);
   }
   return exchanged;
+}
+
+int coll_loom_gather_bytes(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
+  if (bytes_per_rank == 0) return OMPI_SUCCESS;
+  if (bytes_per_rank > INT_MAX) return MPI_ERR_COUNT;
+  ompi_datatype_t *type = &ompi_mpi_byte.dt, *large = NULL;
+  coll_loom_count_t count = (coll_loom_count_t)bytes_per_rank;
+  /* Counts are int up to 5.0, and components multiply them by the communicator's size. If the product does
+   * not fit, each rank sends one element of a large type. */
+  if (bytes_per_rank > INT_MAX / (size_t)ompi_comm_size(self->communicator)) {
+    const int error = ompi_datatype_create_contiguous((int)bytes_per_rank, &ompi_mpi_byte.dt, &large);
+    if (error != OMPI_SUCCESS) return error;
+    ompi_datatype_commit(&large);
+    type = large;
+    count = 1;
+  }
+  const bool before = coll_loom_set_gathering(true);
+  const int error = coll_loom_fallback_allgather(in, count, type, out, count, type, self->communicator, self);
+  coll_loom_set_gathering(before);
+  if (large != NULL) ompi_datatype_destroy(&large);
+  return error;
 }

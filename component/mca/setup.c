@@ -1,7 +1,6 @@
 #include "component/mca/setup.h"
 
 #include "component/mca/exchange.h"
-#include "component/mca/meeting.h"
 
 int coll_loom_error_class(int result) {
   switch (result) {
@@ -19,11 +18,18 @@ int coll_loom_error_class(int result) {
   }
 }
 
-/* If the fallback component has failed, the bootstrap has kept its error, which says more than the core's
- * result. */
+/* Of a lost peer, or one that makes another call, the others learn as this rank has. If messages of Open
+ * MPI's have failed, the bootstrap has kept the error, which says more than the core's result. */
+static void note_failure(struct coll_loom_module* self, int result) {
+  if (result == LOOM_ERR_OUT_OF_MEMORY || result == LOOM_ERR_SYSTEM || result == LOOM_ERR_DEVICE ||
+      result == LOOM_ERR_INTERNAL)
+    coll_loom_leave_exchanges(self);
+  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+}
+
 void coll_loom_break(struct coll_loom_module* self, int result) {
   self->state = COLL_LOOM_BROKEN;
-  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+  note_failure(self, result);
 }
 
 int coll_loom_failed(struct coll_loom_module* self, int result) {
@@ -33,12 +39,14 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
 }
 
 void coll_loom_abandon(struct coll_loom_module* self) {
-  loom_comm_abandon(self->comm);
-  coll_loom_leave_meetings(self);
+  if (self->comm != NULL) loom_comm_abandon(self->comm);
+  coll_loom_leave_exchanges(self);
 }
 
 int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  if (self->comm != NULL) {
+  const bool connects = self->state == COLL_LOOM_COLD || self->state == COLL_LOOM_CONNECTING;
+  const bool has_peers = ompi_comm_size(self->communicator) > 1 && !OMPI_COMM_IS_INTER(self->communicator);
+  if (self->comm != NULL || (connects && has_peers)) {
     coll_loom_abandon(self);
     coll_loom_break(self, result);
   }
@@ -69,7 +77,7 @@ enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int re
     return COLL_LOOM_READY;
   }
   if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;
-  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+  note_failure(self, result);
   return COLL_LOOM_BROKEN;
 }
 

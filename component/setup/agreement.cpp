@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::uint64_t kOwnCause = std::uint64_t{1} << 32;  // counts for more than what was heard of others
 
-/// A cause, in words that can be added: all ranks but one send zeros.
+/// A cause, in words: all ranks but one send zeros for the text.
 struct Cause {
-  std::uint64_t ranks;  ///< that have stepped aside
+  std::uint64_t others;  ///< not 0: other ranks have stepped aside, too
   char host[64], text[448];
 };
 using CauseWords = std::array<std::uint64_t, sizeof(Cause) / sizeof(std::uint64_t)>;
@@ -26,39 +26,38 @@ void copy_text(char (&to)[N], const char* from) {
 Agreement::Words Agreement::largest(const Words& mine) {
   const std::array<std::uint64_t, 3> words{0, mine[0], mine[1]};
   bytes_ += sizeof(words);
-  const auto all = bootstrap_.reduce(LOOM_MAX, words);
+  const auto all = bootstrap_.largest(words);
   if (all[0] != 0) throw SteppedAside{all[0]};
   return {all[1], all[2]};
 }
 
-void Agreement::gather(const void* mine, void* all, std::size_t bytes) {
-  agree();
-  bytes_ += bytes;
-  if (bytes > 0) bootstrap_.gather(mine, all, bytes);
-}
-
-std::vector<std::byte> Agreement::all_gather_slices(const std::vector<std::byte>& mine) {
-  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(bootstrap_.size()));
-  gather(mine.data(), all.data(), mine.size());
-  return all;
+std::vector<std::byte> Agreement::all_gather_slices(std::vector<std::byte> mine) {
+  using Bytes = std::vector<std::byte>;
+  const std::size_t bytes = mine.size();
+  Bytes all(bytes * static_cast<std::size_t>(bootstrap_.size()));
+  auto memory = std::make_unique<Gathered<Bytes, std::byte>>(
+      Gathered<Bytes, std::byte>{std::move(mine), std::move(all)});
+  gather(memory, memory->mine.data(), memory->all.data(), bytes);
+  return std::move(memory->all);
 }
 
 GatheredBytes Agreement::all_gather_bytes(std::vector<std::byte> mine) {
   mine.resize(largest({mine.size(), 0})[0]);
-  return {all_gather_slices(mine), mine.size()};
+  const std::size_t stride = mine.size();
+  return {all_gather_slices(std::move(mine)), stride};
 }
 
 void Agreement::step_aside(const char* cause, bool heard) {
   // The lowest rank's mark is the largest, among those with a cause of their own if there are any.
   const std::uint64_t mine =
       (heard ? 0 : kOwnCause) + static_cast<std::uint64_t>(bootstrap_.size() - bootstrap_.rank());
-  const auto all = bootstrap_.reduce(LOOM_MAX, std::array<std::uint64_t, 3>{mine, 0, 0});
+  const auto all = bootstrap_.largest(std::array<std::uint64_t, 3>{mine, 0, 0});
   explain(all[0], mine, *cause != '\0' ? cause : "unknown");
 }
 
 void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause) {
   Cause mine{};
-  mine.ranks = my_mark != 0;
+  mine.others = my_mark != 0 && my_mark != mark;
   if (mark == my_mark) {
     copy_text(mine.text, cause);
     try {
@@ -69,17 +68,17 @@ void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* c
   }
   CauseWords words;
   std::memcpy(words.data(), &mine, sizeof(mine));
-  words = bootstrap_.reduce(LOOM_SUM, words);
+  words = bootstrap_.largest(words);
   if (bootstrap_.rank() != 0) return;
   Cause shown{};
   std::memcpy(&shown, words.data(), sizeof(shown));
 
-  char where[256] = {}, text[sizeof(shown.host) + sizeof(shown.text) + 128] = {}, more[64] = {};
+  char where[256] = {}, text[sizeof(shown.host) + sizeof(shown.text) + 128] = {};
   const int ranks = bootstrap_.size();
   const auto rank = static_cast<std::uint64_t>(ranks) - mark % kOwnCause;
-  if (shown.ranks > 1) loom::format_into(more, " (and {} more)", shown.ranks - 1);
   loom::format_into(where, "{} ({} {})", bootstrap_.name(), ranks, ranks == 1 ? "rank" : "ranks");
-  loom::format_into(text, "Rank {} on host {}{}: {}", rank, shown.host, more, shown.text);
+  loom::format_into(text, "Rank {} on host {}{}: {}", rank, shown.host,
+                    shown.others != 0 ? " (and others)" : "", shown.text);
   process_.runtime().show(LOOM_MESSAGE_DECLINED, where, text);
 }
 

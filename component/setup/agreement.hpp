@@ -1,6 +1,5 @@
 // agreement.hpp -- a part of a set-up that all ranks go through together, and that may fail on any rank at
-// any point: then it fails on all, and none waits for another. First they meet: that one of them does not
-// come must be noticed before the exchanges, which wait for ever.
+// any point: then it fails on all, and none waits for another.
 //
 // Every exchange begins with an all-reduce of the same form, in memory on the stack, by which each rank says
 // that it can go on; it has the memory for the rest of the exchange by then. So a rank that has failed,
@@ -11,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -37,8 +37,8 @@ class GatheredBytes {
   std::size_t stride_;
 };
 
-/// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, and
-/// BootstrapFailed.
+/// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, BootstrapFailed and
+/// ExchangeGivenUp.
 class Agreement {
  public:
   struct SteppedAside {
@@ -56,12 +56,13 @@ class Agreement {
   /// Every rank's value, by rank.
   template <class T>
   requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(const T& mine) {
-    std::vector<T> all(static_cast<std::size_t>(bootstrap_.size()));
-    gather(&mine, all.data(), sizeof(T));
-    return all;
+    const auto size = static_cast<std::size_t>(bootstrap_.size());
+    auto memory = std::make_unique<Gathered<T, T>>(Gathered<T, T>{mine, std::vector<T>(size)});
+    gather(memory, &memory->mine, memory->all.data(), sizeof(T));
+    return std::move(memory->all);
   }
   /// Every rank's bytes one after the other, by rank; all have equally many.
-  std::vector<std::byte> all_gather_slices(const std::vector<std::byte>& mine);
+  std::vector<std::byte> all_gather_slices(std::vector<std::byte> mine);
   /// Every rank's bytes.
   GatheredBytes all_gather_bytes(std::vector<std::byte> mine);
 
@@ -72,7 +73,23 @@ class Agreement {
   template <class Body>
   friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body);
 
-  void gather(const void* mine, void* all, std::size_t bytes);
+  template <class Mine, class T>
+  struct Gathered {
+    Mine mine;
+    std::vector<T> all;
+  };
+  /// Between these addresses in `memory`, which is never freed if the exchange does not end.
+  template <class Memory>
+  void gather(std::unique_ptr<Memory>& memory, const void* mine, void* all, std::size_t bytes) {
+    agree();
+    bytes_ += bytes;
+    try {
+      if (bytes > 0) bootstrap_.gather(mine, all, bytes);
+    } catch (...) {
+      static_cast<void>(memory.release());
+      throw;
+    }
+  }
   /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
   void step_aside(const char* cause, bool heard);
   /// What all ranks do after that; `mark`: of the rank whose cause is shown, `my_mark` 0: not this one.
@@ -83,12 +100,11 @@ class Agreement {
   std::size_t bytes_ = 0;
 };
 
-/// body(agreement) on all ranks, once they have met. true on all of them; or false on all of them, after rank
-/// 0 has shown a cause, where body has thrown on any. Body must not throw after its last exchange. Throws
-/// NotMet and BootstrapFailed.
+/// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
+/// cause, where body has thrown on any. Body must not throw after its last exchange. Throws BootstrapFailed
+/// and ExchangeGivenUp.
 template <class Body>
 bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
-  bootstrap.meet();
   Agreement agreement(bootstrap, process);
   try {
     body(agreement);
@@ -96,6 +112,8 @@ bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
   } catch (const Agreement::SteppedAside& stepped) {
     agreement.explain(stepped.mark, 0, "");
   } catch (const BootstrapFailed&) {
+    throw;
+  } catch (const ExchangeGivenUp&) {
     throw;
   } catch (const Error& error) {
     agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp);

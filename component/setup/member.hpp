@@ -53,8 +53,8 @@ struct Member {
 
   Process& process;
   const std::string name;  ///< of the communicator, for messages
-  SetUpWatch watch;        ///< of the meetings by
-  Bootstrap bootstrap;     ///< the exchanges of the set-up; its context outlives this
+  SetUpWatch watch;        ///< of the exchanges by `bootstrap`
+  Bootstrap bootstrap;     ///< of the set-up; its context outlives this
   const int rank;
   const std::string where;  ///< "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages
   std::shared_ptr<Group> group = std::make_shared<Group>();

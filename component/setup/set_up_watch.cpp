@@ -14,9 +14,9 @@ constexpr double kCheckPeersEverySeconds = 0.2;
 void SetUpWatch::look(double waited_s) {
   if (device::is_past(timeout_s_, waited_s, nullptr))
     throw Error(ErrorCode::kTimeout,
-                loom::format("No step forward for {:.1f} s while the ranks meet to be connected. {}",
+                loom::format("No step forward for {:.1f} s in the exchanges that connect the ranks. {}",
                              waited_s, missing()));
-  if (waited_s < checked_s_) checked_s_ = 0;  // another meeting
+  if (waited_s < checked_s_) checked_s_ = 0;  // another step
   if (group_ == nullptr || waited_s - checked_s_ < kCheckPeersEverySeconds) return;
   checked_s_ = waited_s;
   for (const auto& [rank, process] : (*group_)->host_mates)
@@ -24,13 +24,13 @@ void SetUpWatch::look(double waited_s) {
       throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", (*group_)->name_of(rank)));
 }
 
-/// The meeting does not tell. Of ranks on this host the system may.
+/// The exchange does not tell. Of ranks on this host the system may.
 std::string SetUpWatch::missing() const {
   if (group_ != nullptr)
     for (const auto& [rank, process] : (*group_)->host_mates)
       if (device::is_stopped(process))
         return loom::format("Waiting for {}, which is stopped.", (*group_)->name_of(rank));
-  return "At least one rank has not come to this call, or has given up waiting in it.";
+  return "At least one rank has not come to this call, or does not go on in it.";
 }
 
 }  // namespace loom

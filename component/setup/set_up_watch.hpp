@@ -1,4 +1,4 @@
-// set_up_watch.hpp -- looks after the ranks of a communicator while they meet.
+// set_up_watch.hpp -- looks after the ranks of a communicator while an exchange of its set-up waits for them.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace loom {
 
-/// Gives a meeting up at the time limit, or once a rank of this host has died. Whether one of another host
+/// Gives an exchange up at the time limit, or once a rank of this host has died. Whether one of another host
 /// has, nobody knows before there are links.
-class SetUpWatch final : public MeetingWatch {
+class SetUpWatch final : public ExchangeWatch {
  public:
   /// timeout_s 0: no limit.
   explicit SetUpWatch(double timeout_s) noexcept : timeout_s_(timeout_s) {}

@@ -37,7 +37,7 @@ void reduce(const std::vector<const void*>& inputs, const loom_exchange& wanted)
   for (const void* input : inputs)
     for (std::size_t i = 0; i < wanted.words; ++i) {
       const std::uint64_t word = static_cast<const std::uint64_t*>(input)[i];
-      out[i] = wanted.op == LOOM_SUM ? out[i] + word : std::max(out[i], word);
+      out[i] = std::max(out[i], word);
     }
 }
 
@@ -45,10 +45,7 @@ loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_w
   auto& [gatherer, rank] = *static_cast<RankContext*>(context);
   gatherer->inputs[static_cast<std::size_t>(rank)] = wanted->in;
   gatherer->barrier.arrive_and_wait();
-  if (wanted->words > 0)
-    reduce(gatherer->inputs, *wanted);
-  else if (wanted->bytes_per_rank > 0)
-    gather(gatherer->inputs, *wanted);
+  (wanted->words > 0 ? reduce : gather)(gatherer->inputs, *wanted);
   gatherer->barrier.arrive_and_wait();
   return LOOM_EXCHANGED;
 }

@@ -57,9 +57,9 @@ int (*advance_requests)() = nullptr;  // in place of the MPI library's progress 
 
 bool gather(RankProcess& self, const void* in, void* out, std::size_t bytes) {
   if (bytes > kMaxGather) return false;
-  if (bytes > 0) std::memcpy(self.agreement->gathered[self.rank], in, bytes);
+  std::memcpy(self.agreement->gathered[self.rank], in, bytes);
   self.meet();
-  for (int rank = 0; rank < self.size && bytes > 0; ++rank)
+  for (int rank = 0; rank < self.size; ++rank)
     std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes,
                 self.agreement->gathered[rank], bytes);
   self.meet();
@@ -76,8 +76,7 @@ loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_w
   if (!gather(self, wanted->in, all.data(), n * sizeof(all[0]))) return LOOM_EXCHANGE_FAILED;
   auto* const out = static_cast<std::uint64_t*>(wanted->out);
   std::fill_n(out, n, 0);
-  for (std::size_t i = 0; i < all.size(); ++i)
-    out[i % n] = wanted->op == LOOM_SUM ? out[i % n] + all[i] : std::max(out[i % n], all[i]);
+  for (std::size_t i = 0; i < all.size(); ++i) out[i % n] = std::max(out[i % n], all[i]);
   return LOOM_EXCHANGED;
 }
 

@@ -65,7 +65,7 @@ RankExchange exchange_of(const Bootstrap& bootstrap) {
   return {
       bootstrap.rank(), bootstrap.size(),
       [&bootstrap](bool here) {
-        return bootstrap.reduce(LOOM_SUM, std::array<std::uint64_t, 1>{here ? 0U : 1U})[0] == 0;
+        return bootstrap.largest(std::array<std::uint64_t, 1>{here ? 0U : 1U})[0] == 0;
       },
       [&bootstrap](const void* mine, void* all, std::size_t bytes) { bootstrap.gather(mine, all, bytes); }};
 }
