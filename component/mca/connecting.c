@@ -78,6 +78,7 @@ static bool advance(struct coll_loom_module* self) {
   struct loom_exchange next;
   enum loom_set_up_state state;
   while ((state = loom_set_up_advance(connection->set_up, exchanged, &next)) == LOOM_SET_UP_EXCHANGES) {
+    if (connection->exchanges) coll_loom_give_exchange_up(self); /* the next one is over at once, then */
     exchanged = coll_loom_start_exchange(self, &next);
     connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
     if (connection->exchanges) return true;

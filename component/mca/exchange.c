@@ -12,10 +12,10 @@
 #include "ompi/mca/coll/base/coll_tags.h"
 #include "ompi/mca/pml/pml.h"
 
-/* Among the tags of collectives none is free in 4.1, and pml/ucx has 24 bits for them. Nonblocking
- * collectives count down through this one: an exchange would have to be under way with the four-millionth of
- * them. */
-enum { TAG = -(1 << 22) };
+/* Among the tags of collectives none is free in 4.1. pml/ucx has 24 bits for tags, and mtl/ofi down to 20:
+ * those of this one are not a program's tag either. Nonblocking collectives count down through it: an
+ * exchange would have to be under way with the four-millionth of them. */
+enum { TAG = -(1 << 22) - (1 << 18) };
 _Static_assert(TAG<MCA_COLL_BASE_TAG_NONBLOCKING_BASE && TAG> MCA_COLL_BASE_TAG_NONBLOCKING_END,
                "the tags of collectives are others");
 
@@ -49,18 +49,15 @@ static int receive(struct coll_loom_module* self, void* to, size_t bytes, int fr
   ompi_request_t** const request = &exchanging->requests[exchanging->under_way++];
   *request = NULL;
   exchanging->receives = exchanging->under_way;
-  if (bytes > INT_MAX) return MPI_ERR_COUNT;
-  return MCA_PML_CALL(
-      irecv(to, (coll_loom_count_t)bytes, &ompi_mpi_byte.dt, from, TAG, self->communicator, request));
+  return MCA_PML_CALL(irecv(to, bytes, &ompi_mpi_byte.dt, from, TAG, self->communicator, request));
 }
 
 static int send_to(struct coll_loom_module* self, void* from, size_t bytes, int to) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
   ompi_request_t** const request = &exchanging->requests[exchanging->under_way++];
   *request = NULL;
-  if (bytes > INT_MAX) return MPI_ERR_COUNT;
-  return MCA_PML_CALL(isend(from, (coll_loom_count_t)bytes, &ompi_mpi_byte.dt, to, TAG,
-                            MCA_PML_BASE_SEND_STANDARD, self->communicator, request));
+  return MCA_PML_CALL(isend(from, bytes, &ompi_mpi_byte.dt, to, TAG, MCA_PML_BASE_SEND_STANDARD,
+                            self->communicator, request));
 }
 
 typedef int (*mover_t)(struct coll_loom_module* self, void* at, size_t bytes, int peer);
@@ -97,12 +94,15 @@ static void end_step(struct coll_loom_exchanging* exchanging) {
   ++exchanging->step;
 }
 
-/* Cancels what is under way. What cannot be cancelled uses its memory when a rank comes late. */
-static void forsake(struct coll_loom_exchanging* exchanging) {
+/* What is under way goes on if the others do: sends, and receives that have met their messages. So their
+ * memory stays, and the communicator with this module, for the rest of the program. */
+static void forsake(struct coll_loom_module* self) {
+  struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  if (exchanging->under_way > 0) OBJ_RETAIN(self->communicator);
   for (int i = 0; i < exchanging->under_way; ++i) {
     ompi_request_t** const request = &exchanging->requests[i];
     if (*request == NULL || *request == MPI_REQUEST_NULL) continue;
-    if (!REQUEST_COMPLETE(*request)) ompi_request_cancel(*request);
+    if (i < exchanging->receives && !REQUEST_COMPLETE(*request)) ompi_request_cancel(*request);
     ompi_request_free(request);
   }
   exchanging->under_way = 0;
@@ -124,7 +124,7 @@ void coll_loom_leave_exchanges(struct coll_loom_module* self) {
 
 static enum loom_exchanged end_by(struct coll_loom_module* self, enum loom_exchanged end) {
   coll_loom_leave_exchanges(self);
-  forsake(&self->exchanging);
+  forsake(self);
   return end;
 }
 
@@ -148,21 +148,22 @@ enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
   return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
 }
 
-/* Whether the step is over; what has come. */
+/* LOOM_EXCHANGED: the step is over. */
 static enum loom_exchanged test_step(struct coll_loom_module* self) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  bool all = true;
+  int ended = 0, error = OMPI_SUCCESS;
   for (int i = 0; i < exchanging->under_way; ++i) {
     ompi_request_t* const request = exchanging->requests[i];
-    if (!REQUEST_COMPLETE(request)) {
-      all = false;
-      continue;
-    }
+    if (!REQUEST_COMPLETE(request)) continue;
     opal_atomic_rmb();
-    if (request->req_status.MPI_ERROR != OMPI_SUCCESS) return fail(self, request->req_status.MPI_ERROR);
-    if (i < exchanging->receives && request->req_status._ucount == 0) return end_by(self, LOOM_EXCHANGE_LEFT);
+    ++ended;
+    if (request->req_status.MPI_ERROR != OMPI_SUCCESS)
+      error = request->req_status.MPI_ERROR;
+    else if (i < exchanging->receives && request->req_status._ucount == 0)
+      return end_by(self, LOOM_EXCHANGE_LEFT);
   }
-  if (!all) return LOOM_EXCHANGE_PENDING;
+  if (error != OMPI_SUCCESS) return fail(self, error);
+  if (ended < exchanging->under_way) return LOOM_EXCHANGE_PENDING;
   for (int i = 0; i < exchanging->under_way; ++i) ompi_request_free(&exchanging->requests[i]);
   exchanging->under_way = 0;
   return LOOM_EXCHANGED;

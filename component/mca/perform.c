@@ -20,8 +20,8 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
                     struct loom_streamed_copies* copies, int* error) {
   *error = OMPI_SUCCESS;
   if (OPAL_UNLIKELY(coll_loom_is_empty(self, args))) return true;
-  /* The call comes from inside this module's own call, which is making the links through the fallback
-   * component. The core would decline it as well, but the operands are in use. */
+  /* The call comes from inside this module's own call, which waits in Open MPI's progress loop. The core
+   * would decline it as well, but the operands are in use. */
   if (OPAL_UNLIKELY(self->operands_in_use)) return false;
   coll_loom_finish_connecting(self);
   if (OPAL_UNLIKELY(coll_loom_variables.check) &&

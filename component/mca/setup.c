@@ -39,14 +39,12 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
 }
 
 void coll_loom_abandon(struct coll_loom_module* self) {
-  if (self->comm != NULL) loom_comm_abandon(self->comm);
+  loom_comm_abandon(self->comm);
   coll_loom_leave_exchanges(self);
 }
 
 int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  const bool connects = self->state == COLL_LOOM_COLD || self->state == COLL_LOOM_CONNECTING;
-  const bool has_peers = ompi_comm_size(self->communicator) > 1 && !OMPI_COMM_IS_INTER(self->communicator);
-  if (self->comm != NULL || (connects && has_peers)) {
+  if (self->comm != NULL) {
     coll_loom_abandon(self);
     coll_loom_break(self, result);
   }

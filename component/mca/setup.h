@@ -1,12 +1,12 @@
-/* Sets a communicator up at its first collective, with the fallback component as the bootstrap; and handles
- * failures of calls. Includes coll_loom.h downwards, exchange.h in its code. */
+/* Sets a communicator up at its first collective, and handles failures of calls. Includes coll_loom.h
+ * downwards, exchange.h in its code. */
 #ifndef LOOM_COMPONENT_MCA_SETUP_H
 #define LOOM_COMPONENT_MCA_SETUP_H
 
 #include "component/mca/coll_loom.h"
 
 /* Takes a cold module to its next state. Collective. Leaves it cold if this thread is in an exchange of
- * another set-up: then the call comes from inside the fallback component and belongs to it. */
+ * coll_loom_check: then the call comes from inside the fallback component and belongs to it. */
 void coll_loom_set_up(struct coll_loom_module* self);
 /* For the same set-up by a caller that may not wait. */
 struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);
