@@ -94,11 +94,20 @@ static void end_step(struct coll_loom_exchanging* exchanging) {
   ++exchanging->step;
 }
 
-/* What is under way goes on if the others do: sends, and receives that have met their messages. So their
- * memory stays, and the communicator with this module, for the rest of the program. */
-static void forsake(struct coll_loom_module* self) {
-  struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  if (exchanging->under_way > 0) OBJ_RETAIN(self->communicator);
+void coll_loom_leave_exchanges(struct coll_loom_module* self) {
+  __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
+}
+
+static void tell_others(struct coll_loom_module* self) {
+  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
+    ompi_request_t* request = NULL;
+    const int error = MCA_PML_CALL(isend(&self->has_left, 0, &ompi_mpi_byte.dt, rank_at(self, -distance), TAG,
+                                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request));
+    if (error == OMPI_SUCCESS) ompi_request_free(&request); /* when it is complete */
+  }
+}
+
+static void forsake(struct coll_loom_exchanging* exchanging) {
   for (int i = 0; i < exchanging->under_way; ++i) {
     ompi_request_t** const request = &exchanging->requests[i];
     if (*request == NULL || *request == MPI_REQUEST_NULL) continue;
@@ -108,23 +117,18 @@ static void forsake(struct coll_loom_module* self) {
   exchanging->under_way = 0;
 }
 
-void coll_loom_leave_exchanges(struct coll_loom_module* self) {
-  if (ompi_comm_size(self->communicator) == 1 || OMPI_COMM_IS_INTER(self->communicator)) return;
-  if (__atomic_exchange_n(&self->has_left, true, __ATOMIC_ACQ_REL)) return;
-  /* Messages under way still use the module, and late ones must not reach another communicator with this
-   * one's id. So both stay for the rest of the program. */
-  OBJ_RETAIN(self->communicator);
-  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
-    ompi_request_t* request = NULL;
-    const int error = MCA_PML_CALL(isend(&self->has_left, 0, &ompi_mpi_byte.dt, rank_at(self, -distance), TAG,
-                                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request));
-    if (error == OMPI_SUCCESS) ompi_request_free(&request); /* when it is complete */
-  }
-}
-
+/* Leaves in an exchange. What cannot be cancelled, sends and receives that have met their messages, goes on
+ * if the others do, and the empty messages may come when a peer has freed this communicator. They must not
+ * reach another one with its id. So its memory stays, and the communicator with this module, for the rest of
+ * the program. */
 static enum loom_exchanged end_by(struct coll_loom_module* self, enum loom_exchanged end) {
   coll_loom_leave_exchanges(self);
-  forsake(self);
+  if (!self->exchanging.is_left) {
+    self->exchanging.is_left = true;
+    OBJ_RETAIN(self->communicator);
+    tell_others(self);
+  }
+  forsake(&self->exchanging);
   return end;
 }
 
@@ -136,7 +140,7 @@ static enum loom_exchanged fail(struct coll_loom_module* self, int error) {
 enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
                                              const struct loom_exchange* exchange) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return LOOM_EXCHANGE_LEFT;
+  if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return end_by(self, LOOM_EXCHANGE_LEFT);
   exchanging->wanted = *exchange;
   exchanging->step = exchanging->looked_step = exchanging->under_way = 0;
   if (exchange->words > 0)

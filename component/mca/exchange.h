@@ -21,8 +21,8 @@ bool coll_loom_exchange_moves(struct coll_loom_module* self);
 /* This rank waits for it no longer. LOOM_EXCHANGE_GIVEN_UP. */
 enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self);
 
-/* This rank takes part in no exchange any more, nor in the one that is under way: the others learn that
- * there. From any thread that may call MPI. */
+/* This rank takes part in no exchange any more, and leaves the one that is under way when it is next tested:
+ * there the others learn of it. From any thread. */
 void coll_loom_leave_exchanges(struct coll_loom_module* self);
 
 /* Gathers bytes of all ranks through the fallback component, and waits. Returns an MPI error class. */
