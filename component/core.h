@@ -185,8 +185,7 @@ void loom_finalize(void);
 int loom_comm_create(const struct loom_bootstrap* bootstrap, struct loom_comm** out);
 
 /* The same for a caller that may not wait. The caller performs the exchanges of the set-up: all ranks the
- * same ones in the same order. comm NULL: sets a communicator up; else makes the links of that communicator.
- */
+ * same ones in the same order. comm NULL: sets a communicator up; else makes that communicator's links. */
 struct loom_set_up;
 enum loom_set_up_state {
   LOOM_SET_UP_WAITS,     /* for other ranks: advance again */

@@ -24,10 +24,10 @@ class LinkMaker {
   LinkMaker(Member& member, Links& links, const device::WaitPolicy& wait_policy)
       : member_(member), links_(links), wait_policy_(wait_policy) {}
 
-  /// Collective. Sets links.state. Throws BootstrapFailed.
+  /// Collective. Sets links.state. Throws BootstrapFailed and ExchangeGivenUp.
   void make();
   /// Collective: those between every two ranks of different hosts, for all-to-alls. Most programs never need
-  /// them. Sets links.pairwise_state. Throws BootstrapFailed.
+  /// them. Sets links.pairwise_state. Throws as make().
   void make_pairwise();
 
   /// While the network is tried, in place of letting the MPI library progress: for a caller that may not

@@ -3,9 +3,9 @@
  * one 2^k before. After ceil(log2 n) steps all know of all. A maximum may count a rank twice. The blocks of a
  * gather lie at their places from the start; a range of them that goes beyond the last rank is two messages.
  *
- * A rank that leaves tells so all to whom it sends in any step, by an empty message: no other is empty. Words
- * of one tag arrive in the order in which they were sent, so whoever hears from it finds this sooner or
- * later, in this exchange or a later one, and leaves as well. */
+ * A rank that leaves during an exchange says so to all ranks to which it sends in any step, by an empty
+ * message: no other is empty. Messages of one tag arrive in the order in which they were sent, so whoever
+ * hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. */
 #include "component/mca/exchange.h"
 
 #include "component/mca/fallback.h"

@@ -19,7 +19,8 @@ int coll_loom_error_class(int result);
 void coll_loom_break(struct coll_loom_module* self, int result);
 /* The MPI error of a call with this result. A negative result breaks the module, the others do not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
-/* This rank cannot go on: its peers learn that in their calls, or where links are to be made. */
+/* This rank cannot go on. Its peers learn that by the links; it leaves the exchange that is under way, if
+ * any. */
 void coll_loom_abandon(struct coll_loom_module* self);
 /* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);
