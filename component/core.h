@@ -108,12 +108,16 @@ enum loom_exchanged {
   LOOM_EXCHANGE_FAILED,   /* the communication itself */
   LOOM_EXCHANGE_GIVEN_UP, /* by this rank, as its watch says, */
   LOOM_EXCHANGE_LEFT,     /* or by another one, here or before */
-  LOOM_EXCHANGE_PENDING,
-  LOOM_EXCHANGE_MOVES /* pending, but a step further than when this was last asked */
+  LOOM_EXCHANGE_PENDING
+};
+/* How an exchange stands that is pending. */
+struct loom_standing {
+  int steps;       /* that are over */
+  int first, last; /* one of the ranks from the first to the last, going round, keeps it waiting */
 };
 /* To be asked now and then while an exchange waits; false: this rank gives it up. */
 struct loom_watch {
-  bool (*goes_on)(void* context, bool moves);
+  bool (*goes_on)(void* context);
   void* context;
 };
 
@@ -126,6 +130,7 @@ struct loom_bootstrap {
    * messages may come late. */
   enum loom_exchanged (*exchange)(void* context, const struct loom_exchange* exchange,
                                   const struct loom_watch* watch);
+  struct loom_standing (*standing)(void* context);
   const char* name;       /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;             /* the job has no other rank: this one writes and checks what is per job */
   bool looks_for_devices; /* this rank calls loom_perform_on_device where other ranks may */
@@ -197,7 +202,8 @@ enum loom_set_up_state {
 struct loom_set_up* loom_set_up_create(const struct loom_bootstrap* bootstrap, struct loom_comm* comm);
 int loom_set_up_now(const struct loom_bootstrap* bootstrap, struct loom_comm* comm, struct loom_comm** out);
 /* exchanged: what has become of the exchange that the last call asked for. While it is pending this has the
- * set-up look after its ranks: LOOM_SET_UP_DONE gives the exchange up. */
+ * set-up look after its ranks: LOOM_SET_UP_DONE gives the exchange up. LOOM_EXCHANGE_LEFT, if the set-up
+ * waits for something else: this rank leaves. */
 enum loom_set_up_state loom_set_up_advance(struct loom_set_up* set_up, enum loom_exchanged exchanged,
                                            struct loom_exchange* next);
 /* Frees it. The result is that of loom_comm_create; if comm was given, LOOM_SUCCESS, with or without links.
@@ -273,10 +279,12 @@ void loom_request_start(struct loom_request* call);
 /* For a request that has not been started, or is done. */
 void loom_request_destroy(struct loom_request* call);
 
-/* This rank cannot go on: its peers' calls fail soon, and so does every later one here. */
+/* This rank cannot go on: its peers' calls fail soon, if they are linked, and so does every later one here. */
 void loom_comm_abandon(struct loom_comm* comm);
 /* The same, after the user has been told of the failure. Not from inside a call. */
 void loom_comm_leave(struct loom_comm* comm);
+/* The ranks have made their first links, or failed to. The same on all ranks between calls. */
+bool loom_comm_has_tried_links(struct loom_comm* comm);
 
 /* coll_loom_tune leaves some calls to algorithms on GPUs. Also false if the rules are wrong; the set-up
  * reports that. */

@@ -84,6 +84,8 @@ class Communicator {
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
   bool needs_links(const device::Call& call);
+  /// The ranks have made their first links, or failed to. The same on all ranks.
+  bool has_tried_links() const noexcept { return links_.state != LinkState::kNotMade; }
   /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
   /// library progress; may be null. Throws as perform().
   void connect(const Bootstrap& bootstrap, std::function<void()> pause);

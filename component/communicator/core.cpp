@@ -266,6 +266,10 @@ void loom_comm_leave(loom_comm* comm) {
   reinterpret_cast<Communicator*>(comm)->leave();
 }
 
+bool loom_comm_has_tried_links(loom_comm* comm) {
+  return reinterpret_cast<Communicator*>(comm)->has_tried_links();
+}
+
 const char* loom_collective_name(loom_collective collective) {
   return loom::name_of(static_cast<Collective>(collective)).data();
 }

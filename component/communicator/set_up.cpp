@@ -12,6 +12,10 @@ ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process
   pausing_.exchange = [](void* self, const loom_exchange* wanted, const loom_watch* watch) {
     return static_cast<ResumableSetUp*>(self)->exchange(*wanted, watch);
   };
+  pausing_.standing = [](void* self) {
+    const loom_bootstrap& carried = static_cast<ResumableSetUp*>(self)->bootstrap_;
+    return carried.standing(carried.context);
+  };
   thread_ = quiet_thread([this] { run(); });
 }
 
@@ -29,7 +33,11 @@ void ResumableSetUp::run() noexcept {
   try {
     if (cancelled_) throw Cancelled{};
     if (linked_ != nullptr)
-      linked_->connect(Bootstrap(pausing_), [this] { pause(LOOM_SET_UP_WAITS); });
+      linked_->connect(Bootstrap(pausing_), [this] {
+        pause(LOOM_SET_UP_WAITS);
+        if (exchanged_ == LOOM_EXCHANGE_LEFT)
+          throw ExchangeGivenUp(Error(ErrorCode::kGivenUp, "This rank has given up on this communicator."));
+      });
     else
       made_ = Communicator::create(Bootstrap(pausing_), process_, engine_);
     if (made_) made_->exchange_through(Bootstrap(bootstrap_));
@@ -56,8 +64,8 @@ std::unique_ptr<Communicator> ResumableSetUp::take() {
 
 loom_exchanged ResumableSetUp::exchange(const loom_exchange& wanted, const loom_watch* watch) {
   wanted_ = wanted;
-  for (pause(LOOM_SET_UP_EXCHANGES); exchanged_ >= LOOM_EXCHANGE_PENDING; pause(LOOM_SET_UP_WAITS))
-    if (!watch->goes_on(watch->context, exchanged_ == LOOM_EXCHANGE_MOVES)) return LOOM_EXCHANGE_GIVEN_UP;
+  for (pause(LOOM_SET_UP_EXCHANGES); exchanged_ == LOOM_EXCHANGE_PENDING; pause(LOOM_SET_UP_WAITS))
+    if (!watch->goes_on(watch->context)) return LOOM_EXCHANGE_GIVEN_UP;
   return exchanged_;
 }
 

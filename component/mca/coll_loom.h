@@ -69,10 +69,10 @@ struct coll_loom_deferred_queue {
 /* Of exchange.h. */
 struct coll_loom_exchanging {
   struct loom_exchange wanted;
-  int step, looked_step; /* the step that is under way, and the one that was when somebody last looked */
-  int receives;          /* so many of the requests are; the others send */
+  int step;     /* that is under way */
+  int receives; /* so many of the requests are; the others send */
   int under_way;
-  bool is_left; /* the others have been told */
+  bool is_pending, is_left; /* is_left: the others have been told */
   ompi_request_t* requests[4];
   uint64_t mine[LOOM_MOST_EXCHANGED_WORDS], heard[LOOM_MOST_EXCHANGED_WORDS];
 };

@@ -45,8 +45,9 @@ static void release(struct coll_loom_module* self, enum coll_loom_state outcome)
   releasing = self;
   made_again = coll_loom_make_again(self, &connection->deferred, made_again);
   releasing = NULL;
-  if (self->state == COLL_LOOM_CONNECTING)
-    __atomic_store_n(&self->state, connection->outcome, __ATOMIC_RELEASE);
+  enum coll_loom_state connecting_still = COLL_LOOM_CONNECTING; /* not broken by a call meanwhile */
+  __atomic_compare_exchange_n(&self->state, &connecting_still, connection->outcome, false, __ATOMIC_RELEASE,
+                              __ATOMIC_RELAXED);
 }
 
 static void forget(struct coll_loom_module* self) {
@@ -68,12 +69,11 @@ static bool is_due(struct coll_loom_connection* connection) {
 /* Returns whether anything has happened. */
 static bool advance(struct coll_loom_module* self) {
   struct coll_loom_connection* connection = &self->connection;
-  enum loom_exchanged exchanged = LOOM_EXCHANGED;
+  enum loom_exchanged exchanged = coll_loom_has_left_exchanges(self) ? LOOM_EXCHANGE_LEFT : LOOM_EXCHANGED;
   if (connection->exchanges) {
     exchanged = coll_loom_test_exchange(self);
     if (exchanged == LOOM_EXCHANGE_PENDING && !is_due(connection)) return false;
     connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
-    if (connection->exchanges && coll_loom_exchange_moves(self)) exchanged = LOOM_EXCHANGE_MOVES;
   }
   struct loom_exchange next;
   enum loom_set_up_state state;

@@ -94,10 +94,6 @@ static void end_step(struct coll_loom_exchanging* exchanging) {
   ++exchanging->step;
 }
 
-void coll_loom_leave_exchanges(struct coll_loom_module* self) {
-  __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
-}
-
 static void tell_others(struct coll_loom_module* self) {
   for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
     ompi_request_t* request = NULL;
@@ -117,18 +113,34 @@ static void forsake(struct coll_loom_exchanging* exchanging) {
   exchanging->under_way = 0;
 }
 
+/* Once. The empty messages may come when a peer has freed this communicator. They must not reach another one
+ * with its id, so that stays in use, and the communicator with its module, for the rest of the program. */
+static void leave(struct coll_loom_module* self) {
+  if (__atomic_exchange_n(&self->exchanging.is_left, true, __ATOMIC_ACQ_REL)) return;
+  OBJ_RETAIN(self->communicator);
+  tell_others(self);
+}
+
+void coll_loom_leave_exchanges(struct coll_loom_module* self, bool tell) {
+  __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
+  if (tell && !__atomic_load_n(&self->exchanging.is_pending, __ATOMIC_ACQUIRE)) leave(self);
+}
+
+bool coll_loom_has_left_exchanges(const struct coll_loom_module* self) {
+  return __atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE);
+}
+
+static void note_pending(struct coll_loom_module* self, bool is_pending) {
+  __atomic_store_n(&self->exchanging.is_pending, is_pending, __ATOMIC_RELEASE);
+}
+
 /* Leaves in an exchange. What cannot be cancelled, sends and receives that have met their messages, goes on
- * if the others do, and the empty messages may come when a peer has freed this communicator. They must not
- * reach another one with its id. So its memory stays, and the communicator with this module, for the rest of
- * the program. */
+ * if the others do: its memory stays. */
 static enum loom_exchanged end_by(struct coll_loom_module* self, enum loom_exchanged end) {
-  coll_loom_leave_exchanges(self);
-  if (!self->exchanging.is_left) {
-    self->exchanging.is_left = true;
-    OBJ_RETAIN(self->communicator);
-    tell_others(self);
-  }
+  __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
+  leave(self);
   forsake(&self->exchanging);
+  note_pending(self, false);
   return end;
 }
 
@@ -140,14 +152,15 @@ static enum loom_exchanged fail(struct coll_loom_module* self, int error) {
 enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
                                              const struct loom_exchange* exchange) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return end_by(self, LOOM_EXCHANGE_LEFT);
+  if (coll_loom_has_left_exchanges(self)) return end_by(self, LOOM_EXCHANGE_LEFT);
   exchanging->wanted = *exchange;
-  exchanging->step = exchanging->looked_step = exchanging->under_way = 0;
+  exchanging->step = exchanging->under_way = 0;
   if (exchange->words > 0)
     memcpy(exchanging->mine, exchange->in, exchange->words * sizeof exchanging->mine[0]);
   else
     memcpy((char*)exchange->out + (size_t)ompi_comm_rank(self->communicator) * exchange->bytes_per_rank,
            exchange->in, exchange->bytes_per_rank);
+  note_pending(self, true);
   const int error = has_steps_left(self) ? begin_step(self) : OMPI_SUCCESS;
   return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
 }
@@ -176,7 +189,7 @@ static enum loom_exchanged test_step(struct coll_loom_module* self) {
 enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
   while (has_steps_left(self)) {
-    if (__atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE)) return end_by(self, LOOM_EXCHANGE_LEFT);
+    if (coll_loom_has_left_exchanges(self)) return end_by(self, LOOM_EXCHANGE_LEFT);
     const enum loom_exchanged step = test_step(self);
     if (step != LOOM_EXCHANGED) return step;
     end_step(exchanging);
@@ -185,14 +198,21 @@ enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
   }
   const struct loom_exchange* const wanted = &exchanging->wanted;
   if (wanted->words > 0) memcpy(wanted->out, exchanging->mine, wanted->words * sizeof exchanging->mine[0]);
+  note_pending(self, false);
   return LOOM_EXCHANGED;
 }
 
-bool coll_loom_exchange_moves(struct coll_loom_module* self) {
-  struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  const int before = exchanging->looked_step;
-  exchanging->looked_step = exchanging->step;
-  return exchanging->step != before;
+struct loom_standing coll_loom_exchange_standing(void* context) {
+  const struct coll_loom_module* const self = context;
+  const struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  const int64_t distance = distance_of(exchanging), to_end = ompi_comm_size(self->communicator) - 1;
+  /* This rank has heard of all ranks before these. */
+  int first = rank_at(self, distance);
+  int last = rank_at(self, 2 * distance - 1 < to_end ? 2 * distance - 1 : to_end);
+  bool has_received = true;
+  for (int i = 0; i < exchanging->receives; ++i) has_received &= REQUEST_COMPLETE(exchanging->requests[i]);
+  if (has_received) first = last = rank_at(self, -distance); /* a long message has not been received */
+  return (struct loom_standing){.steps = exchanging->step, .first = first, .last = last};
 }
 
 enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self) {
@@ -208,7 +228,7 @@ enum loom_exchanged coll_loom_exchange(void* context, const struct loom_exchange
     exchanged = coll_loom_test_exchange(self);
     if (exchanged != LOOM_EXCHANGE_PENDING) break;
     opal_progress();
-    if (turns % TURNS_PER_LOOK == 0 && !watch->goes_on(watch->context, coll_loom_exchange_moves(self)))
+    if (turns % TURNS_PER_LOOK == 0 && !watch->goes_on(watch->context))
       return coll_loom_give_exchange_up(self);
   }
   return exchanged;

@@ -16,14 +16,16 @@ enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
                                              const struct loom_exchange* exchange);
 /* What has become of it. Once it is not pending it is over. */
 enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self);
-/* Whether it has come a step further since this was last asked. */
-bool coll_loom_exchange_moves(struct coll_loom_module* self);
+/* For loom_bootstrap.standing; context: the module. While it is pending. */
+struct loom_standing coll_loom_exchange_standing(void* context);
 /* This rank waits for it no longer. LOOM_EXCHANGE_GIVEN_UP. */
 enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self);
 
 /* This rank takes part in no exchange any more, and leaves the one that is under way when it is next tested:
- * there the others learn of it. From any thread. */
-void coll_loom_leave_exchanges(struct coll_loom_module* self);
+ * there the others learn of it. tell: also where none is under way; from a thread that may call Open MPI.
+ * Else from any thread. */
+void coll_loom_leave_exchanges(struct coll_loom_module* self, bool tell);
+bool coll_loom_has_left_exchanges(const struct coll_loom_module* self);
 
 /* Gathers bytes of all ranks through the fallback component, and waits. Returns an MPI error class. */
 int coll_loom_gather_bytes(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);

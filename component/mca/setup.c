@@ -18,17 +18,22 @@ int coll_loom_error_class(int result) {
   }
 }
 
+/* Peers learn by the links that this rank has given up, or else by messages. */
+static void leave(struct coll_loom_module* self) {
+  coll_loom_leave_exchanges(self, self->comm == NULL || !loom_comm_has_tried_links(self->comm));
+}
+
 /* Of a lost peer, or one that makes another call, the others learn as this rank has. If messages of Open
  * MPI's have failed, the bootstrap has kept the error, which says more than the core's result. */
 static void note_failure(struct coll_loom_module* self, int result) {
   if (result == LOOM_ERR_OUT_OF_MEMORY || result == LOOM_ERR_SYSTEM || result == LOOM_ERR_DEVICE ||
       result == LOOM_ERR_INTERNAL)
-    coll_loom_leave_exchanges(self);
+    leave(self);
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
 }
 
 void coll_loom_break(struct coll_loom_module* self, int result) {
-  self->state = COLL_LOOM_BROKEN;
+  __atomic_store_n(&self->state, COLL_LOOM_BROKEN, __ATOMIC_RELEASE);
   note_failure(self, result);
 }
 
@@ -39,13 +44,18 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
 }
 
 void coll_loom_abandon(struct coll_loom_module* self) {
-  loom_comm_abandon(self->comm);
-  coll_loom_leave_exchanges(self);
+  if (self->comm != NULL) loom_comm_abandon(self->comm);
+  leave(self);
 }
 
 int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  if (self->comm != NULL) {
-    coll_loom_abandon(self);
+  if (__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_DECLINED) {
+    if (result == LOOM_ERR_OUT_OF_MEMORY) {
+      coll_loom_abandon(self);
+    } else { /* as the core has told the user */
+      if (self->comm != NULL) loom_comm_leave(self->comm);
+      leave(self);
+    }
     coll_loom_break(self, result);
   }
   return coll_loom_error_class(result);
@@ -62,6 +72,7 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
                                  .rank = ompi_comm_rank(self->communicator),
                                  .size = ompi_comm_size(self->communicator),
                                  .exchange = coll_loom_exchange,
+                                 .standing = coll_loom_exchange_standing,
                                  .name = coll_loom_name(self->communicator),
                                  .alone = is_alone(),
                                  .looks_for_devices = self->stages,

@@ -40,7 +40,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(timeout_s),
      .highest = INFINITY,
      .help = "Seconds that a call waits for another process without progress. Then it fails with a message "
-             "that names who is missing, or says that this is not known where ranks are not connected yet. "
+             "that names who is missing, or a few of whom one is, where ranks are not connected yet. "
              "0: no limit. The exchanges of coll_loom_check have none"},
     {.name = "reproducible",
      .type = COLL_LOOM_BOOL,

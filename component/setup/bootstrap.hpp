@@ -34,7 +34,7 @@ class ExchangeWatch {
  public:
   virtual ~ExchangeWatch() = default;
   /// Throws Error: this rank gives the exchange up.
-  virtual void look(double waited_s) = 0;
+  virtual void look(double waited_s, const loom_standing& standing) = 0;
 };
 
 /// Its functions are collective and throw BootstrapFailed and ExchangeGivenUp.
@@ -74,7 +74,8 @@ class Bootstrap {
  private:
   using Clock = std::chrono::steady_clock;
   struct Wait {
-    ExchangeWatch* watch;
+    const Bootstrap& bootstrap;
+    int steps = 0;
     std::chrono::duration<double> waited{0};
     Clock::time_point looked = Clock::now();
     std::exception_ptr failure;
@@ -82,15 +83,20 @@ class Bootstrap {
 
   /// Time in which the rank did not look does not count: the program may compute, and a message that has come
   /// is not noticed before it comes by again.
-  static bool goes_on(void* context, bool moves) noexcept {
+  static bool goes_on(void* context) noexcept {
     constexpr std::chrono::duration<double> kMostBetweenLooks{0.5};
     Wait& wait = *static_cast<Wait*>(context);
-    if (wait.watch == nullptr) return true;
+    const auto& [raw, watch] = wait.bootstrap;
+    if (watch == nullptr) return true;
+    const loom_standing standing = raw.standing(raw.context);
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> since = now - std::exchange(wait.looked, now);
-    wait.waited = moves ? std::chrono::duration<double>{0} : wait.waited + std::min(since, kMostBetweenLooks);
+    if (std::exchange(wait.steps, standing.steps) == standing.steps)
+      wait.waited += std::min(since, kMostBetweenLooks);
+    else
+      wait.waited = {};
     try {
-      wait.watch->look(wait.waited.count());
+      watch->look(wait.waited.count(), standing);
       return true;
     } catch (...) {
       wait.failure = std::current_exception();
@@ -99,7 +105,7 @@ class Bootstrap {
   }
 
   void exchange(const loom_exchange& wanted) const {
-    Wait wait{.watch = watch_, .failure = nullptr};
+    Wait wait{.bootstrap = *this, .failure = nullptr};
     const loom_watch watch{.goes_on = goes_on, .context = &wait};
     const loom_exchanged exchanged = raw_.exchange(raw_.context, &wanted, &watch);
     if (exchanged == LOOM_EXCHANGED) return;

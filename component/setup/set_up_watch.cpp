@@ -11,11 +11,11 @@ constexpr double kCheckPeersEverySeconds = 0.2;
 
 }  // namespace
 
-void SetUpWatch::look(double waited_s) {
+void SetUpWatch::look(double waited_s, const loom_standing& standing) {
   if (device::is_past(timeout_s_, waited_s, nullptr))
     throw Error(ErrorCode::kTimeout,
                 loom::format("No step forward for {:.1f} s in the exchanges that connect the ranks. {}",
-                             waited_s, missing()));
+                             waited_s, missing(standing)));
   if (waited_s < checked_s_) checked_s_ = 0;  // another step
   if (group_ == nullptr || waited_s - checked_s_ < kCheckPeersEverySeconds) return;
   checked_s_ = waited_s;
@@ -24,13 +24,21 @@ void SetUpWatch::look(double waited_s) {
       throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", (*group_)->name_of(rank)));
 }
 
-/// The exchange does not tell. Of ranks on this host the system may.
-std::string SetUpWatch::missing() const {
+/// Of ranks on this host the system may know more than the exchange tells.
+std::string SetUpWatch::missing(const loom_standing& standing) const {
   if (group_ != nullptr)
     for (const auto& [rank, process] : (*group_)->host_mates)
       if (device::is_stopped(process))
         return loom::format("Waiting for {}, which is stopped.", (*group_)->name_of(rank));
-  return "At least one rank has not come to this call, or does not go on in it.";
+  const auto name_of = [&](int rank) {
+    return group_ != nullptr ? (*group_)->name_of(rank) : loom::format("rank {}", rank);
+  };
+  if (standing.first == standing.last)
+    return loom::format("Waiting for {}, which has not come to this call, or does not go on in it.",
+                        name_of(standing.first));
+  return loom::format("One of the ranks {} to {}{} has not come to this call, or does not go on in it.",
+                      standing.first, standing.last,
+                      standing.last < standing.first ? ", counted past the last rank," : "");
 }
 
 }  // namespace loom

@@ -18,10 +18,10 @@ class SetUpWatch final : public ExchangeWatch {
 
   /// Whose ranks it looks after, as soon as they are known; must outlive this.
   void look_after(const std::shared_ptr<Group>& group) noexcept { group_ = &group; }
-  void look(double waited_s) override;
+  void look(double waited_s, const loom_standing& standing) override;
 
  private:
-  std::string missing() const;
+  std::string missing(const loom_standing& standing) const;
 
   const double timeout_s_;
   const std::shared_ptr<Group>* group_ = nullptr;

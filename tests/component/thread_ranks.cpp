@@ -50,6 +50,13 @@ loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_w
   return LOOM_EXCHANGED;
 }
 
+/// Of an exchange that never comes further: it waits for all that follow.
+loom_standing standing(void* context) {
+  const auto& [gatherer, rank] = *static_cast<RankContext*>(context);
+  const int ranks = static_cast<int>(gatherer->inputs.size());
+  return {.steps = 0, .first = (rank + 1) % ranks, .last = (rank + ranks - 1) % ranks};
+}
+
 // loom_runtime.show has no context: one job at a time owns the transcript.
 Transcript* current_transcript = nullptr;
 
@@ -105,7 +112,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
         std::deque<RankContext> contexts;
         for (Gatherer& gatherer : gatherers)
           self.bootstraps_.push_back({&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks,
-                                      exchange, "TEST_COMM", false, false, nullptr});
+                                      exchange, standing, "TEST_COMM", false, false, nullptr});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

@@ -77,6 +77,21 @@ void fail_before_the_call() {
   MPI_Info_free(&ordered);
 }
 
+/// The same at the first call of a communicator, whose ranks have no links yet.
+void fail_before_the_first_call() {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  Ints in(100, rank, MemoryKind::kDevice), out(100, -1, MemoryKind::kDevice);
+  if (rank == 0) fail("cuPointerGetAttributes", 0, 719);
+  const int error = MPI_Allreduce(in.at(), out.at(), 100, MPI_INT, MPI_SUM, copy);
+  if (rank == 0) fail("cuPointerGetAttributes", 0, 0);
+  require(error != MPI_SUCCESS, "a first call that one rank cannot make is no error");
+  require(ranks == 1 || MPI_Barrier(copy) != MPI_SUCCESS, "a call after that is no error");
+  MPI_Comm_free(&copy);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /// The same where the operand is fetched while the call goes on; then some of the result may have changed.
 void fail_during_the_call() {
   MPI_Comm copy;
@@ -166,7 +181,7 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Barrier(MPI_COMM_WORLD);
   for (const auto scenario : {do_without_locked_pages, fail_after_the_call, fail_before_the_call,
-                              fail_during_the_call, go_on_without_the_driver, keep_to_the_limit})
+                              fail_before_the_first_call, fail_during_the_call, go_on_without_the_driver, keep_to_the_limit})
     scenario();
   require(has_only_links(), "the test has left allocations");
   outlive_a_context();

@@ -101,13 +101,15 @@ TEST(ResumableSetUp, FailsWhereAnExchangeFails) {
   });
 }
 
-TEST(ResumableSetUp, GivesAnExchangeUpAtTheTimeLimit) {
-  Job job{.ranks = 2, .parameters = with_timeout(0.05)};
-  job.run([](Rank& self) {
+/// In a job of so many ranks nobody goes on with the first exchange; returns what rank 1 says.
+std::string cause_at_time_limit(int ranks) {
+  std::string text;
+  Job job{.ranks = ranks, .parameters = with_timeout(0.05)};
+  job.run([&text](Rank& self) {
     ResumableSetUp set_up(self.bootstrap(), self.process(), self.engine(), nullptr);
     loom_exchange next;
-    ASSERT_EQ(set_up.advance(LOOM_EXCHANGED, &next), LOOM_SET_UP_EXCHANGES);
     const auto began = std::chrono::steady_clock::now();
+    ASSERT_EQ(set_up.advance(LOOM_EXCHANGED, &next), LOOM_SET_UP_EXCHANGES);
     while (set_up.advance(LOOM_EXCHANGE_PENDING, &next) == LOOM_SET_UP_WAITS) std::this_thread::yield();
     EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(50));
     try {
@@ -115,8 +117,17 @@ TEST(ResumableSetUp, GivesAnExchangeUpAtTheTimeLimit) {
       ADD_FAILURE() << "nobody has come";
     } catch (const ExchangeGivenUp& cause) {
       EXPECT_EQ(cause.code(), ErrorCode::kTimeout);
+      if (self.rank() == 1) text = cause.what();
     }
   });
+  return text;
+}
+
+TEST(ResumableSetUp, GivesAnExchangeUpAtTheTimeLimit) {
+  EXPECT_NE(cause_at_time_limit(2).find("Waiting for rank 0, which has not come to this call"),
+            std::string::npos);
+  EXPECT_NE(cause_at_time_limit(4).find("One of the ranks 2 to 0, counted past the last rank, has not come"),
+            std::string::npos);
 }
 
 TEST(ResumableSetUp, EndsOnAllRanksWhereOneStepsAside) {
