@@ -214,7 +214,7 @@ Transport::Transport(const TransportOptions& options)
 }
 
 Transport::~Transport() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const InContext in_context(gpu_);
   for (auto& [address, endpoint] : endpoints_) close(*endpoint);
   rails_.clear();
@@ -234,7 +234,7 @@ void Transport::close(Endpoint& endpoint) noexcept {
 }
 
 RailId Transport::rail_over(const std::string& device) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = std::ranges::find(rails_, device, [](const auto& rail) { return rail->net_devices; });
   if (known != rails_.end()) return static_cast<RailId>(known - rails_.begin());
   rails_.push_back(std::make_unique<Rail>(*this, device, can_sleep_));
@@ -242,12 +242,12 @@ RailId Transport::rail_over(const std::string& device) {
 }
 
 const Bytes& Transport::address_of(RailId rail) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return rail == kAllRails ? address_ : rails_.at(static_cast<std::size_t>(rail))->address;
 }
 
 bool Transport::takes_gpu_memory(RailId rail) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
   return std::ranges::all_of(rails(rail), [&](const std::unique_ptr<Rail>& each) {
@@ -257,18 +257,17 @@ bool Transport::takes_gpu_memory(RailId rail) const {
 }
 
 void Transport::work_in_context_of(std::weak_ptr<device::cuda::Gpu> gpu) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   gpu_ = std::move(gpu);
 }
 
-/// Under the lock.
 std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) const {
   const std::span all(rails_);
   return rail == kAllRails ? all.first(opened_with_) : all.subspan(static_cast<std::size_t>(rail), 1);
 }
 
 std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer, RailId rail) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::pair key(rail, std::string(reinterpret_cast<const char*>(address.data()), address.size()));
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
   const auto theirs = worker_addresses(address);
@@ -314,7 +313,7 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
 }
 
 InboxId Transport::open(Inbox& inbox) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // UCX's ports are open to whoever reaches them: numbers that nobody outside the job knows.
   InboxId id = 0;
   while (id == 0 || inboxes_.contains(id)) id = random_word();
@@ -323,7 +322,7 @@ InboxId Transport::open(Inbox& inbox) {
 }
 
 void Transport::close(InboxId id) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   inboxes_.erase(id);
 }
 
@@ -334,6 +333,7 @@ ucs_status_t Transport::on_message(void* arrived_on, const void* header, std::si
   std::memcpy(&message, header, sizeof(message));
   auto& rail = *static_cast<Rail*>(arrived_on);
   Transport& self = rail.transport;
+  self.mutex_.is_held();
   // The data are here as a whole, or still at their sender and `data` describes them.
   if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
     return self.fetch(rail, data, bytes, message.inbox, message.word);
@@ -359,6 +359,7 @@ ucs_status_t Transport::fetch(Rail& rail, void* descriptor, std::size_t bytes, I
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
     const std::unique_ptr<Fetched> done(static_cast<Fetched*>(user_data));
+    done->transport.mutex_.is_held();  // UCX calls back from what this class calls
     done->transport.end_fetch(done->inbox, done->word, status);
     ucp_request_free(request);
   };
@@ -384,10 +385,10 @@ void Transport::end_fetch(InboxId id, Word word, ucs_status_t status) noexcept {
 
 ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
                              std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const InContext in_context(gpu_);
   if (to.status() != UCS_OK) return to.status();
-  auto pending = std::make_unique<Pending>(MessageHeader{inbox, word}, outbox);
+  std::unique_ptr<Pending> pending(new Pending{{inbox, word}, outbox});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -423,7 +424,7 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
   std::array<pollfd, kMostEvents> events{};
   std::size_t armed = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const InContext in_context(gpu_);
     for (const auto& rail : rails_) {
       if (rail->event_fd < 0 || armed == kMostEvents) continue;
@@ -437,8 +438,8 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
 }
 
 unsigned Transport::progress() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return 0;
+  if (!mutex_.try_lock()) return 0;
+  const MutexLock lock(mutex_, std::adopt_lock);
   const InContext in_context(gpu_);
   unsigned events = 0;
   for (const auto& rail : rails_) events += ucp_worker_progress(rail->worker);

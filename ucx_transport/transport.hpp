@@ -11,12 +11,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.hpp"
 
 namespace loom::device::cuda {
 class Gpu;
@@ -181,20 +182,22 @@ class Transport {
   struct Rail;
   static ucs_status_t on_message(void* rail, const void* header, std::size_t header_bytes, void* data,
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
-  ucs_status_t fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word);
-  void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept;
+  ucs_status_t fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word)
+      LOOM_REQUIRES(mutex_);
+  void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept LOOM_REQUIRES(mutex_);
   void close(Endpoint& endpoint) noexcept;
 
-  std::span<const std::unique_ptr<Rail>> rails(RailId rail) const;
+  std::span<const std::unique_ptr<Rail>> rails(RailId rail) const LOOM_REQUIRES(mutex_);
   class InContext;
 
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Rail>> rails_;
-  std::size_t opened_with_ = 0;                                                    ///< rails, the first ones
-  Bytes address_;                                                                  ///< of these
-  std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_;  ///< by worker address
-  std::unordered_map<InboxId, Inbox*> inboxes_;
-  std::weak_ptr<device::cuda::Gpu> gpu_;  ///< guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Rail>> rails_ LOOM_GUARDED_BY(mutex_);
+  std::size_t opened_with_ = 0;  ///< rails, the first ones
+  Bytes address_;                ///< of these
+  std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_
+      LOOM_GUARDED_BY(mutex_);  ///< by worker address
+  std::unordered_map<InboxId, Inbox*> inboxes_ LOOM_GUARDED_BY(mutex_);
+  std::weak_ptr<device::cuda::Gpu> gpu_ LOOM_GUARDED_BY(mutex_);
   const bool can_sleep_;
   const Rendezvous rendezvous_;
   std::atomic<std::uint64_t> bytes_sent_{0};

@@ -122,7 +122,7 @@ void ProgressEngine::start(RequestQueue& queue, Request& request) noexcept {
   register_callback();
   leave();
   if (thread_.joinable()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     has_work_ = true;
     started_.notify_one();
   }
@@ -224,7 +224,7 @@ void ProgressEngine::start_thread() {
 void ProgressEngine::stop_thread() noexcept {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stops_ = true;
     started_.notify_one();
   }
@@ -243,8 +243,8 @@ void ProgressEngine::work() noexcept {
   leave_cores_to_program();
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      started_.wait(lock, [&] { return has_work_ || stops_; });
+      const MutexLock lock(mutex_);
+      while (!has_work_ && !stops_) started_.wait(mutex_);
       if (stops_) return;
       has_work_ = false;
     }
@@ -255,7 +255,7 @@ void ProgressEngine::work() noexcept {
       leave();
       if (passed_by_.exchange(false, std::memory_order_relaxed)) ::sched_yield();
       if (steps == 0 && requests) rest();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stops_) return;
     }
   }

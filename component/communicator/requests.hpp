@@ -10,10 +10,10 @@
 #include <condition_variable>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "component/core.h"
 #include "component/execute/device_operation.hpp"
 #include "component/execute/execution.hpp"
@@ -135,9 +135,10 @@ class ProgressEngine {
 
   std::thread thread_;
   std::atomic<bool> passed_by_{false};  ///< a call of progress() found another thread inside
-  std::mutex mutex_;                    ///< of what follows; used only if there is a thread
-  std::condition_variable started_;
-  bool has_work_ = false, stops_ = false;
+  // Used only if there is a thread.
+  Mutex mutex_;
+  std::condition_variable_any started_;
+  bool has_work_ LOOM_GUARDED_BY(mutex_) = false, stops_ LOOM_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace loom

@@ -22,7 +22,7 @@ template <class Body>
 void LocalCalls::OnGpu::in_stream(Body&& body) {
   std::unique_ptr<GpuStream> stream;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!idle.empty()) {
       stream = std::move(idle.back());
       idle.pop_back();
@@ -32,14 +32,14 @@ void LocalCalls::OnGpu::in_stream(Body&& body) {
   stream->follow_program();
   body(*stream);
   stream->synchronize();
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   idle.push_back(std::move(stream));
 }
 
 /// nullptr: it has no kernels in this build, or no memory. Found out once.
 std::shared_ptr<LocalCalls::OnGpu> LocalCalls::on_gpu_of(const Owner& owner) {
   std::list<std::shared_ptr<OnGpu>> gone;  // outlives the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto known = on_gpus_.begin(); known != on_gpus_.end();) {
     const auto next = std::next(known);
     if ((*known)->is_of(owner)) return (*known)->gpu ? *known : nullptr;
@@ -50,6 +50,7 @@ std::shared_ptr<LocalCalls::OnGpu> LocalCalls::on_gpu_of(const Owner& owner) {
   made->owner = owner;
   try {
     made->gpu = process_.gpu(owner);
+    const MutexLock unshared(made->mutex);
     made->idle.push_back(std::make_unique<GpuStream>(*made->gpu));
   } catch (const std::exception&) {
     made->gpu.reset();
@@ -106,7 +107,7 @@ bool LocalCalls::copy(const device::Call& call) {
 }
 
 bool LocalCalls::OnGpu::is_ready(device::Op op, device::Type type) {
-  const std::lock_guard lock(loading);
+  const MutexLock lock(loading);
   Kernel& kernel = kernels[static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
   if (kernel == Kernel::kNotLoaded) {
     try {

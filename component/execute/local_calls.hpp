@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "component/setup/process.hpp"
 #include "device/call.h"
 #include "device/cuda/gpu_stream.hpp"
@@ -44,17 +44,17 @@ class LocalCalls {
 
     device::cuda::Owner owner = {};               ///< that it was made for
     std::shared_ptr<device::cuda::Gpu> gpu = {};  ///< nullptr: it has no kernels in this build, or no memory
-    std::mutex mutex = {};
-    std::vector<std::unique_ptr<device::cuda::GpuStream>> idle = {};  ///< guarded by mutex
-    std::mutex loading = {};
-    std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels =
-        {};  ///< guarded by loading
+    Mutex mutex = {};
+    std::vector<std::unique_ptr<device::cuda::GpuStream>> idle LOOM_GUARDED_BY(mutex) = {};
+    Mutex loading = {};
+    std::array<std::array<Kernel, device::kTypeCount>, device::kOpCount> kernels
+        LOOM_GUARDED_BY(loading) = {};
   };
   std::shared_ptr<OnGpu> on_gpu_of(const device::cuda::Owner& owner);
 
   Process& process_;
-  std::mutex mutex_;
-  std::list<std::shared_ptr<OnGpu>> on_gpus_;  ///< guarded by mutex_
+  Mutex mutex_;
+  std::list<std::shared_ptr<OnGpu>> on_gpus_ LOOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace loom

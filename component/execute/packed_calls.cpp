@@ -14,7 +14,7 @@ PackedCalls::Lease PackedCalls::lend(const device::Call& call, int rank, int ran
   std::unique_ptr<PackedCall> lent;
   std::vector<std::unique_ptr<PackedCall>> surplus;  // freed when nobody holds the lock
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (may_wait && idle_.size() > kMost) {
       surplus.push_back(std::move(idle_.back()));
       idle_.pop_back();
@@ -43,7 +43,7 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
   std::vector<std::unique_ptr<PackedCall>> idle;
   auto made = std::make_unique<PackedCall>(process_, bytes_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     idle_.reserve(idle_.size() + 1);
     idle.swap(idle_);
   }
@@ -57,7 +57,7 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
   } else if (made->holds() > 0) {
     idle.push_back(std::move(made));  // there is room
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   idle_.swap(idle);
   for (std::unique_ptr<PackedCall>& each : idle) idle_.push_back(std::move(each));
   return lease;
@@ -67,7 +67,7 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
 void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
   without_failing([&] {
     if (!call->is_done()) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<std::unique_ptr<PackedCall>>& kept = call->lacks() ? lacking_ : idle_;
     // To free memory may wait for the GPU, and this may not.
     if (kept.size() < kMost || call->holds() > 0) kept.push_back(std::move(call));
@@ -78,21 +78,21 @@ void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
 /// size that are too many at once would take it from each other.
 void PackedCalls::drop_idle(std::size_t below) {
   std::vector<std::unique_ptr<PackedCall>> dropped;  // before the lock, so that they are freed after it
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::unique_ptr<PackedCall>& each : idle_)
     if (each->holds() < below) dropped.push_back(std::move(each));
   std::erase(idle_, nullptr);
 }
 
 bool PackedCalls::lack() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !lacking_.empty();
 }
 
 void PackedCalls::make_ready(const std::function<bool(const PackedCall&)>& may_wait_for_gpu) {
   std::vector<std::unique_ptr<PackedCall>> lacking;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     lacking.swap(lacking_);
   }
   for (std::unique_ptr<PackedCall>& each : lacking)
@@ -103,7 +103,7 @@ void PackedCalls::make_ready(const std::function<bool(const PackedCall&)>& may_w
       }
       take_back(std::move(each));
     } else if (each->holds() > 0) {  // which to free may wait, too
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       idle_.push_back(std::move(each));
     }
 }

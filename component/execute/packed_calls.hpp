@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "component/execute/packed_call.hpp"
 
 namespace loom {
@@ -45,8 +45,8 @@ class PackedCalls {
 
   Process& process_;
   std::atomic<std::size_t> bytes_ = 0;  ///< of GPUs, of all of them
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<PackedCall>> idle_, lacking_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<PackedCall>> idle_ LOOM_GUARDED_BY(mutex_), lacking_ LOOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace loom

@@ -20,7 +20,7 @@ void IdleLinks::put(Links links) noexcept {
   links.lanes.leave_all();
   decltype(by_number_)::node_type last;  // goes after the lock
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const std::uint64_t number = links.number;
     by_number_.try_emplace(number, std::move(links));
     if (by_number_.size() > kIdleLinks) last = by_number_.extract(std::prev(by_number_.end()));
@@ -29,7 +29,7 @@ void IdleLinks::put(Links links) noexcept {
 }
 
 std::optional<Links> IdleLinks::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (by_number_.empty()) return {};
   return std::move(by_number_.extract(by_number_.begin()).mapped());
 }

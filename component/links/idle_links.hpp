@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "component/links/links.hpp"
 
 namespace loom {
@@ -20,8 +20,8 @@ class IdleLinks {
   std::optional<Links> take();
 
  private:
-  std::mutex mutex_;
-  std::map<std::uint64_t, Links> by_number_;
+  Mutex mutex_;
+  std::map<std::uint64_t, Links> by_number_ LOOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace loom

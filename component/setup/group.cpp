@@ -18,7 +18,7 @@ std::string Group::name_of(int rank) const {
 }
 
 std::shared_ptr<Group> Groups::find(const Members& members) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto entry = groups_.find(members);
   if (entry == groups_.end()) return nullptr;
   entry->second.used = ++uses_;
@@ -27,7 +27,7 @@ std::shared_ptr<Group> Groups::find(const Members& members) {
 
 void Groups::keep(const Members& members, std::shared_ptr<Group> group) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = groups_[members];
     entry.group.swap(group);  // another one goes after the lock
     entry.used = ++uses_;
@@ -38,7 +38,7 @@ void Groups::keep(const Members& members, std::shared_ptr<Group> group) noexcept
 void Groups::trim() noexcept {
   for (;;) {
     decltype(groups_)::node_type oldest;  // goes after the lock
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::size_t idle = 0;
     auto first = groups_.end();
     for (auto entry = groups_.begin(); entry != groups_.end(); ++entry) {
@@ -52,7 +52,7 @@ void Groups::trim() noexcept {
 }
 
 std::uint64_t Groups::next_number() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ++numbers_;
 }
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "component/core.h"
 #include "component/select/select.hpp"
 #include "connect/view.hpp"
@@ -86,9 +86,9 @@ class Groups {
     std::shared_ptr<Group> group;
     std::uint64_t used = 0;  ///< when last found or kept
   };
-  std::mutex mutex_;
-  std::map<Members, Entry> groups_;
-  std::uint64_t numbers_ = 0, uses_ = 0;
+  Mutex mutex_;
+  std::map<Members, Entry> groups_ LOOM_GUARDED_BY(mutex_);
+  std::uint64_t numbers_ LOOM_GUARDED_BY(mutex_) = 0, uses_ LOOM_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace loom

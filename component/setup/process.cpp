@@ -22,9 +22,9 @@ namespace {
 
 /// What goes wrong in `body` names the MCA variable that asked for it.
 template <class Body>
-void naming(const char* variable, Body&& body) {
+auto naming(const char* variable, Body&& body) {
   try {
-    body();
+    return body();
   } catch (const Error& error) {
     throw Error(error.code(), loom::format("{}: {}", variable, error.what()));
   }
@@ -39,19 +39,19 @@ Process::~Process() {
 }
 
 const std::string& Process::host_name() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (host_name_.empty()) host_name_ = topo::host_name();
   return host_name_;
 }
 
 const device::ProcessId& Process::id() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (id_.pid == 0) id_ = device::this_process();
   return id_;
 }
 
 std::uint64_t Process::number() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (number_ == 0) {
     std::random_device source;
     number_ = (std::uint64_t{source()} << 32) ^ source();
@@ -60,7 +60,7 @@ std::uint64_t Process::number() {
 }
 
 loom_counters Process::counters() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   loom_counters sum{};
   sum.communicators = communicators_;
   sum.declined = declined_;
@@ -92,21 +92,22 @@ void Process::open_driver(bool if_loaded) {
 }
 
 device::cuda::Driver::Clock Process::clock() const noexcept {
-  if (const auto of_driver = staging_ ? staging_->driver().own_clock() : nullptr) return of_driver;
+  const device::cuda::Staging* const found = found_staging_.load(std::memory_order_acquire);
+  if (const auto of_driver = found != nullptr ? found->driver().own_clock() : nullptr) return of_driver;
   return [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
 }
 
 device::cuda::Staging* Process::look_for_devices() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!staging_) open_driver(true);
   return staging_.get();
 }
 
 std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner) {
   std::vector<std::shared_ptr<device::cuda::Gpu>> seen;  // outlive the lock: the last one waits for its GPU
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(gpus_, [](const auto& known) { return known.expired(); });
   for (const auto& known : gpus_)
     if (const auto& gpu = seen.emplace_back(known.lock()); gpu && gpu->is_of(owner) && gpu->is_alive())
@@ -119,7 +120,7 @@ std::shared_ptr<device::cuda::Gpu> Process::gpu(const device::cuda::Owner& owner
 
 void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     used_gpu_links_.push_back(std::move(links));
   } catch (const std::bad_alloc&) {  // freed now if that is safe, else not before the process ends
   }
@@ -127,7 +128,7 @@ void Process::retire(std::unique_ptr<device::cuda::GpuLinks> links) noexcept {
 }
 
 void Process::keep_gpus() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   try {
     for (const auto& known : gpus_)
       if (auto gpu = known.lock(); gpu && std::ranges::count(kept_gpus_, gpu) == 0)
@@ -139,7 +140,7 @@ void Process::keep_gpus() noexcept {
 void Process::release_unused_memory() noexcept {
   std::vector<std::shared_ptr<device::cuda::Gpu>> gpus;
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& known : gpus_) gpus.push_back(known.lock());
   } catch (const std::bad_alloc&) {  // next time
   }
@@ -152,13 +153,13 @@ void Process::free_retired_links() noexcept {
   std::vector<std::shared_ptr<device::cuda::Gpu>> gpus;
   RetiredLinks leaving, left;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     leaving.swap(used_gpu_links_);
     gpus.swap(kept_gpus_);
   }
   for (const auto& links : leaving) links->leave();
   release_unused_memory();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   retired_gpu_links_.splice(retired_gpu_links_.end(), leaving);
   for (auto links = retired_gpu_links_.begin(); links != retired_gpu_links_.end();) {
     const auto next = std::next(links);
@@ -168,12 +169,12 @@ void Process::free_retired_links() noexcept {
 }
 
 void Process::include(const CallCounters& calls) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   live_calls_.push_back(&calls);
 }
 
 void Process::retire(const CallCounters& calls) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::size_t c = 0; c < calls.of.size(); ++c) {
     CallCounters::Counts& to = retired_calls_.of[c];
     const CallCounters::Counts& from = calls.of[c];
@@ -186,12 +187,12 @@ void Process::retire(const CallCounters& calls) {
 
 topo::Place Process::place() {
   const topo::HostId host = topo::host_id(host_name());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return machine().place_of_this_thread(host);
 }
 
 std::optional<int> Process::numa_node() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return machine().numa_node_of_this_thread();
 }
 
@@ -209,25 +210,29 @@ bool Process::names_files() const noexcept {
 const topo::System* Process::described_machine() {
   const char* path = runtime_.parameters.topo_file;
   if (!is_set(path)) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!described_) {
-    naming("coll_loom_topo_file", [&] {
-      const std::string text = topo::read_text_file(path);
+    std::string text;
+    topo::SystemWithNotes machine = naming("coll_loom_topo_file", [&] {
+      text = topo::read_text_file(path);
       topo::SystemWithNotes read = topo::parse_system(text, path);
       if (const std::size_t hosts = read.system.hosts().size(); hosts > 1)
         throw Error(ErrorCode::kBadInput,
                     loom::format("{}: it has {} hosts. A file of one is needed, which stands for every host.",
                                  path, hosts));
-      described_ = std::make_unique<topo::System>(std::move(read.system));
-      description_notes_ = std::move(read.notes);
-      description_mark_ = topo::fingerprint(text);
+      return read;
     });
+    described_ = std::make_unique<topo::System>(std::move(machine.system));
+    description_notes_ = std::move(machine.notes);
+    description_mark_ = topo::fingerprint(text);
   }
   return described_.get();
 }
 
 std::uint64_t Process::description_mark() {
-  return described_machine() != nullptr ? description_mark_ : 0;
+  described_machine();
+  const MutexLock lock(mutex_);
+  return description_mark_;
 }
 
 topo::System Process::discovered_machine() {
@@ -237,7 +242,7 @@ topo::System Process::discovered_machine() {
 }
 
 topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus, bool with_ports) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::pair asked(gpus, with_ports);
   if (!machine_with_gpus_ || asked != asked_of_machine_) {
     // NVML tells what CUDA's driver does, of all GPUs, without having to be initialised.
@@ -252,7 +257,7 @@ topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus, boo
 }
 
 void Process::tell_of_description(const std::vector<std::string>& placed) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!described_ || std::exchange(description_told_, true)) return;
   tell(description_notes_);
   std::vector<std::string> fit = placed;
@@ -273,12 +278,12 @@ void Process::tell(const std::vector<std::string>& notes) const {
 }
 
 const Tune& Process::tune() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (tune_) return *tune_;
-  const auto& [text, path] = std::pair(runtime_.parameters.tune, runtime_.parameters.tune_file);
+  const char *const text = runtime_.parameters.tune, *const path = runtime_.parameters.tune_file;
   Tune tune;
   if (is_set(path))
-    naming("coll_loom_tune_file", [&] { tune = Tune::parse(topo::read_text_file(path), path); });
+    tune = naming("coll_loom_tune_file", [&] { return Tune::parse(topo::read_text_file(path), path); });
   if (is_set(text)) tune.append(Tune::parse(text, "coll_loom_tune"));
   return tune_.emplace(std::move(tune));
 }
@@ -294,17 +299,19 @@ bool Process::wants_devices() noexcept {
 const std::string* Process::graph() {
   const char* path = runtime_.parameters.graph_file;
   if (!is_set(path)) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!graph_) {
-    naming("coll_loom_graph_file",
-           [&] { graph_ = std::make_unique<std::string>(topo::read_text_file(path)); });
+    graph_ = naming("coll_loom_graph_file",
+                    [&] { return std::make_unique<std::string>(topo::read_text_file(path)); });
     graph_mark_ = topo::fingerprint(*graph_);
   }
   return graph_.get();
 }
 
 std::uint64_t Process::graph_mark() {
-  return graph() != nullptr ? graph_mark_ : 0;
+  graph();
+  const MutexLock lock(mutex_);
+  return graph_mark_;
 }
 
 void Process::write_once(std::atomic<bool>& written, const char* variable, const char* path,
@@ -350,7 +357,7 @@ std::string Process::net_devices(std::span<const topo::Place> places, std::size_
 }
 
 const PortChoice& Process::ports() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!ports_) {
     const char* named = runtime_.parameters.net_devices;
     if (!is_set(named)) named = std::getenv("UCX_NET_DEVICES");
@@ -361,7 +368,7 @@ const PortChoice& Process::ports() {
 
 ucx_transport::Transport& Process::transport(std::span<const topo::Place> places, std::size_t self) {
   if (open_transport() != nullptr) return *open_transport();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!transport_) {
     ucx_transport::require(ucx_transport::kNeedsOfWorker);  // also for a look at ports
     const std::string devices = net_devices(places, self);

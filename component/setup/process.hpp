@@ -6,12 +6,12 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "component/core.h"
 #include "component/select/select.hpp"
 #include "component/setup/group.hpp"
@@ -162,46 +162,47 @@ class Process {
 
  private:
   std::string net_devices(std::span<const topo::Place> places, std::size_t self) const;
-  const topo::Machine& machine();
+  const topo::Machine& machine() LOOM_REQUIRES(mutex_);
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
-  void open_driver(bool if_loaded);
+  void open_driver(bool if_loaded) LOOM_REQUIRES(mutex_);
   device::cuda::Driver::Clock clock() const noexcept;
   void write_once(std::atomic<bool>& written, const char* variable, const char* path,
                   const std::function<std::string()>& text) noexcept;
 
   loom_runtime runtime_;
-  std::mutex mutex_;  // guards what the first call of each kind makes
-  std::string host_name_;
+  Mutex mutex_;
+  std::string host_name_ LOOM_GUARDED_BY(mutex_);
   int (*progress_callback_)(void);
-  device::ProcessId id_;
-  std::uint64_t number_ = 0;
-  std::unique_ptr<topo::Machine> machine_;
-  std::unique_ptr<topo::System> described_;
-  std::vector<std::string> description_notes_;
-  bool description_told_ = false;
-  std::uint64_t description_mark_ = 0;
-  std::optional<Tune> tune_;
-  std::unique_ptr<std::string> graph_;
-  std::uint64_t graph_mark_ = 0;
+  device::ProcessId id_ LOOM_GUARDED_BY(mutex_);
+  std::uint64_t number_ LOOM_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<topo::Machine> machine_ LOOM_GUARDED_BY(mutex_);
+  std::unique_ptr<topo::System> described_ LOOM_GUARDED_BY(mutex_);
+  std::vector<std::string> description_notes_ LOOM_GUARDED_BY(mutex_);
+  bool description_told_ LOOM_GUARDED_BY(mutex_) = false;
+  std::uint64_t description_mark_ LOOM_GUARDED_BY(mutex_) = 0;
+  std::optional<Tune> tune_ LOOM_GUARDED_BY(mutex_);
+  std::unique_ptr<std::string> graph_ LOOM_GUARDED_BY(mutex_);
+  std::uint64_t graph_mark_ LOOM_GUARDED_BY(mutex_) = 0;
   /// Threads may set communicators up at the same time.
   std::array<std::atomic<bool>, 2> dumped_{};  ///< by Described
   std::atomic<bool> graph_dumped_ = false, graphs_told_ = false, graph_unfit_shown_ = false;
-  std::pair<std::vector<topo::BusId>, bool> asked_of_machine_;
-  std::unique_ptr<topo::Discovered> machine_with_gpus_;
-  std::optional<PortChoice> ports_;
+  std::pair<std::vector<topo::BusId>, bool> asked_of_machine_ LOOM_GUARDED_BY(mutex_);
+  std::unique_ptr<topo::Discovered> machine_with_gpus_ LOOM_GUARDED_BY(mutex_);
+  std::optional<PortChoice> ports_ LOOM_GUARDED_BY(mutex_);
   std::atomic<bool> planned_ports_work_ = true, gpu_direct_works_ = true;
-  std::unique_ptr<device::cuda::Staging> staging_;
+  std::unique_ptr<device::cuda::Staging> staging_ LOOM_GUARDED_BY(mutex_);
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
-  std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_;
+  std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_ LOOM_GUARDED_BY(mutex_);
   using RetiredLinks = std::list<std::unique_ptr<device::cuda::GpuLinks>>;
-  std::vector<std::shared_ptr<device::cuda::Gpu>> kept_gpus_;
-  RetiredLinks retired_gpu_links_, used_gpu_links_;  ///< the latter have yet to leave
-  std::unique_ptr<ucx_transport::Transport> transport_;
+  std::vector<std::shared_ptr<device::cuda::Gpu>> kept_gpus_ LOOM_GUARDED_BY(mutex_);
+  RetiredLinks retired_gpu_links_ LOOM_GUARDED_BY(mutex_), used_gpu_links_
+      LOOM_GUARDED_BY(mutex_);  ///< the latter have yet to leave
+  std::unique_ptr<ucx_transport::Transport> transport_ LOOM_GUARDED_BY(mutex_);
   std::atomic<ucx_transport::Transport*> open_transport_{nullptr};
   std::atomic<std::uint64_t> communicators_{0}, declined_{0};
   CallCounters early_fallbacks_;  ///< by any thread: added to atomically
-  std::vector<const CallCounters*> live_calls_;
-  CallCounters retired_calls_;
+  std::vector<const CallCounters*> live_calls_ LOOM_GUARDED_BY(mutex_);
+  CallCounters retired_calls_ LOOM_GUARDED_BY(mutex_);
   Groups groups_;  ///< their links end before the transport
 };
 

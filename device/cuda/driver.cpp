@@ -195,7 +195,7 @@ void Driver::remember(const void* on_device) const {
     begin = address;
     bytes = 1;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t end = begin + bytes;
   auto next = seen_.upper_bound(end);
   while (next != seen_.begin() && std::prev(next)->second >= begin) {
@@ -209,7 +209,7 @@ void Driver::remember(const void* on_device) const {
 
 bool Driver::was_on_device(const void* memory) const {
   const std::uint64_t address = address_of(memory);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto next = seen_.upper_bound(address);
   return next != seen_.begin() && address < std::prev(next)->second;
 }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 
 #include "base/error.hpp"
+#include "base/mutex.hpp"
 
 namespace loom::device::cuda {
 
@@ -147,9 +147,9 @@ class Driver {
   bool was_on_device(const void* address) const;
 
   std::unique_ptr<Functions> functions_;
-  mutable std::mutex mutex_;
-  /// Ends, by beginnings, of memory that has been seen to have an owner, now or earlier. Guarded by mutex_.
-  mutable std::map<std::uint64_t, std::uint64_t> seen_;
+  mutable Mutex mutex_;
+  /// Ends, by beginnings, of memory that has been seen to have an owner, now or earlier.
+  mutable std::map<std::uint64_t, std::uint64_t> seen_ LOOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace loom::device::cuda

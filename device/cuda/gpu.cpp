@@ -183,7 +183,7 @@ template <class Make>
 std::byte* Gpu::within_limit(std::size_t bytes, Make&& make) {
   std::map<std::byte*, std::size_t> entry{{nullptr, bytes}};  // made before anything else can fail
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (bytes > most_bytes_ - used_)
       throw Error(ErrorCode::kOutOfMemory,
                   loom::format("{} bytes of a GPU, or locked for it, are more than the {} left of its limit.",
@@ -194,13 +194,13 @@ std::byte* Gpu::within_limit(std::size_t bytes, Make&& make) {
   try {
     memory = make();
   } catch (...) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     used_ -= bytes;
     throw;
   }
   auto node = entry.extract(entry.begin());
   node.key() = memory;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocated_.insert(std::move(node));
   return memory;
 }
@@ -225,7 +225,7 @@ std::byte* Gpu::allocate_any(std::size_t bytes, Memory kind) {
 
 /// To be called before the address can be another's.
 void Gpu::give_back(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = allocated_.find(memory);
   if (found == allocated_.end()) return;
   used_ -= found->second;
@@ -239,7 +239,7 @@ void Gpu::release(std::byte* memory) noexcept {
 
 void Gpu::release_later(std::byte* memory, std::shared_ptr<void> use) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     in_use_.push_back({memory, std::move(use)});
   } catch (const std::bad_alloc&) {  // then it stays until the context ends
   }
@@ -248,7 +248,7 @@ void Gpu::release_later(std::byte* memory, std::shared_ptr<void> use) noexcept {
 void Gpu::release_unused() noexcept {
   std::list<InUse> unused;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto each = in_use_.begin(); each != in_use_.end();) {
       const auto next = std::next(each);
       if (each->use.use_count() <= 1) unused.splice(unused.end(), in_use_, each);
@@ -265,7 +265,7 @@ void Gpu::release_any(std::byte* memory) noexcept {
 }
 
 std::byte* Gpu::keep(VirtualMemory memory) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::byte* const at = memory.data();
   virtual_.emplace(at, std::move(memory));
   return at;
@@ -273,11 +273,11 @@ std::byte* Gpu::keep(VirtualMemory memory) {
 
 /// Whether it was virtual memory.
 bool Gpu::drop(std::byte* memory) noexcept {
-  std::unique_lock lock(mutex_);
+  decltype(virtual_)::node_type dropped;  // goes after the lock
+  const MutexLock lock(mutex_);
   const auto found = virtual_.find(memory);
   if (found == virtual_.end()) return false;
-  const auto dropped = virtual_.extract(found);
-  lock.unlock();
+  dropped = virtual_.extract(found);
   return true;
 }
 
@@ -319,7 +319,7 @@ bool Gpu::unmap(std::byte* pages) noexcept {
 MemoryHandle Gpu::share(std::byte* memory) const {
   MemoryHandle handle{.pid = ::getpid(), .address = address_of(memory)};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto found = virtual_.find(memory); found != virtual_.end()) {
       handle.file = found->second.file();
       return handle;
@@ -357,7 +357,7 @@ Gpu::Allocation Gpu::allocation_of(const void* address) const {
 }
 
 void Gpu::close_handle(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = virtual_.find(memory); found != virtual_.end()) found->second.close_file();
 }
 
@@ -422,7 +422,7 @@ void* Gpu::kernel(int kind, std::optional<Op> of, Type type) {
   if (void* const function = known.load(std::memory_order_acquire)) return function;
   // While it loads, a driver may wait for kernels that wait for those of other ranks: nobody else waits for
   // it who has his kernel.
-  const std::lock_guard loading(loading_);
+  const MutexLock loading(loading_);
   const Current current(*this);
   current.check();
   void* const module = this->module(op, type);
@@ -453,7 +453,7 @@ int Gpu::device() const {
 }
 
 std::uint64_t Gpu::room() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return most_bytes_ - used_;
 }
 

@@ -10,10 +10,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "device/cuda/driver.hpp"
 #include "device/cuda/gpu_facts.hpp"
 #include "device/cuda/kernel_args.hpp"
@@ -117,7 +117,7 @@ class Gpu {
     void* handle = nullptr;
     std::string why_not;
   };
-  void* module(int op, Type type);
+  void* module(int op, Type type) LOOM_REQUIRES(loading_);
   void* kernel(int kind, std::optional<Op> op, Type type);
   int get_handle(MemoryHandle& handle) const;
   std::byte* allocate_any(std::size_t bytes, Memory kind);
@@ -141,20 +141,20 @@ class Gpu {
   std::uint64_t anchor_ = 0;     ///< address of some memory: it is there as long as the context
   std::uint64_t anchor_id_ = 0;  ///< the driver's number for this memory, which never recurs
   std::size_t most_bytes_;
-  mutable std::mutex mutex_;
-  // By address, pages that are locked included; guarded by mutex_.
-  std::map<std::byte*, std::size_t> allocated_;
-  std::size_t used_ = 0;  // bytes of these, and those about to be; guarded by mutex_
+  mutable Mutex mutex_;
+  /// By address, pages that are locked included.
+  std::map<std::byte*, std::size_t> allocated_ LOOM_GUARDED_BY(mutex_);
+  std::size_t used_ LOOM_GUARDED_BY(mutex_) = 0;  ///< bytes of these, and those about to be
   /// By kind, operation and type; those that were loaded, with what they were loaded from.
   std::array<std::array<std::array<std::atomic<void*>, kTypeCount>, kKernelOps>, 2> kernels_{};
-  std::mutex loading_;
-  std::map<const char*, Module> modules_;  // by image; guarded by loading_
+  Mutex loading_;
+  std::map<const char*, Module> modules_ LOOM_GUARDED_BY(loading_);  ///< by image
   struct InUse {
     std::byte* memory;
     std::shared_ptr<void> use;
   };
-  std::list<InUse> in_use_;                      // guarded by mutex_
-  std::map<std::byte*, VirtualMemory> virtual_;  // by address, own and attached; guarded by mutex_
+  std::list<InUse> in_use_ LOOM_GUARDED_BY(mutex_);
+  std::map<std::byte*, VirtualMemory> virtual_ LOOM_GUARDED_BY(mutex_);  ///< by address, own and attached
   std::unique_ptr<OpenedMemory> opened_;
 };
 

@@ -22,7 +22,7 @@ bool overlap(const OpenedMemory::Place& a, const OpenedMemory::Place& b) {
 
 OpenedMemory::~OpenedMemory() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_.splice(closing_.end(), opened_);
     ends_ = true;
   }
@@ -33,7 +33,7 @@ OpenedMemory::~OpenedMemory() {
 
 std::byte* OpenedMemory::open(const Place& place) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto is_it = [&](const Opened& each) { return is(each.place, place); };
     if (const auto found = std::ranges::find_if(opened_, is_it); found != opened_.end()) {
       ++found->users;
@@ -52,19 +52,19 @@ std::byte* OpenedMemory::open(const Place& place) {
   List made;
   made.push_back({place, nullptr, 1});
   std::byte* const memory = made.front().memory = gpu_.attach(place.handle);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   opened_.splice(opened_.end(), made);
   return memory;
 }
 
 void OpenedMemory::let_go(const Place& place) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::ranges::find_if(opened_, [&](const Opened& each) { return is(each.place, place); });
   if (found != opened_.end() && --found->users == 0) close(found);
 }
 
 void OpenedMemory::supersede(const Place& place) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto opened = opened_.begin(); opened != opened_.end();) {
     const auto next = std::next(opened);
     if (overlap(opened->place, place) && !is(opened->place, place)) close(opened);
@@ -78,27 +78,28 @@ bool OpenedMemory::is_closing_at(const Place& place) const noexcept {
 }
 
 bool OpenedMemory::is_in_the_way(const Place& place) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   start_closer();
   return is_closing_at(place);
 }
 
 void OpenedMemory::wait_for_room(const Place& place, std::chrono::milliseconds moment) const noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (is_closing_at(place)) {
     const std::uint64_t before = closings_;
-    if (!closed_.wait_for(lock, moment, [&] { return closings_ != before; })) return;
+    const auto until = std::chrono::steady_clock::now() + moment;
+    while (closings_ == before)
+      if (closed_.wait_until(mutex_, until) == std::cv_status::timeout && closings_ == before) return;
   }
 }
 
-/// Under the lock.
 void OpenedMemory::close(List::iterator opened) noexcept {
   closing_.splice(closing_.end(), opened_, opened);
   start_closer();
   wanted_.notify_one();
 }
 
-/// Under the lock. Without a thread to be had all stays open until there is one.
+/// Without a thread to be had all stays open until there is one.
 void OpenedMemory::start_closer() noexcept {
   try {
     if (!closing_.empty() && !closer_.joinable())
@@ -112,14 +113,14 @@ void OpenedMemory::start_closer() noexcept {
 
 /// Until this ends.
 void OpenedMemory::close_all() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    wanted_.wait(lock, [this] { return ends_ || !closing_.empty(); });
+    while (!ends_ && closing_.empty()) wanted_.wait(mutex_);
     if (closing_.empty()) return;
     const Opened& next = closing_.front();  // stays where it is
-    lock.unlock();
+    mutex_.unlock();
     gpu_.detach(next.place.handle, next.memory);
-    lock.lock();
+    mutex_.lock();
     closing_.pop_front();
     ++closings_;
     closed_.notify_all();

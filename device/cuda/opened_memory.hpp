@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "device/cuda/gpu.hpp"
 
 namespace loom::device::cuda {
@@ -54,20 +54,20 @@ class OpenedMemory {
   };
   using List = std::list<Opened>;
 
-  void close(List::iterator opened) noexcept;
-  void start_closer() noexcept;
+  void close(List::iterator opened) noexcept LOOM_REQUIRES(mutex_);
+  void start_closer() noexcept LOOM_REQUIRES(mutex_);
   void close_all() noexcept;
-  bool is_closing_at(const Place& place) const noexcept;
+  bool is_closing_at(const Place& place) const noexcept LOOM_REQUIRES(mutex_);
 
   Gpu& gpu_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable closed_;
-  std::condition_variable wanted_;
-  // Guarded by mutex_:
-  List opened_, closing_;       ///< the first one of these is being closed
-  std::thread closer_;          ///< from the first one on
-  std::uint64_t closings_ = 0;  ///< that have ended
-  bool ends_ = false;
+  mutable Mutex mutex_;
+  mutable std::condition_variable_any closed_;
+  std::condition_variable_any wanted_;
+  List opened_ LOOM_GUARDED_BY(mutex_), closing_
+      LOOM_GUARDED_BY(mutex_);                          ///< the first one of these is being closed
+  std::thread closer_ LOOM_GUARDED_BY(mutex_);          ///< from the first one on
+  std::uint64_t closings_ LOOM_GUARDED_BY(mutex_) = 0;  ///< that have ended
+  bool ends_ LOOM_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace loom::device::cuda

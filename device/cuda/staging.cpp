@@ -171,7 +171,7 @@ Owner Staging::owner_of(const void* address) const {
 
 /// Empty: nothing fits.
 Memory Staging::reuse(std::size_t bytes, std::size_t most_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto best = free_.end();
   for (auto kept = free_.begin(); kept != free_.end(); ++kept)
     if (kept->size() >= bytes && kept->size() <= most_bytes &&
@@ -188,7 +188,7 @@ Memory Staging::keep_new(const Owner& owner, std::size_t bytes, bool may_wait) {
   for (bool has_room = false; !has_room;) {
     Memory forgotten;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       has_room = bytes <= most_kept_ && kept_ <= most_kept_ - bytes;
       if (has_room)
         kept_ += bytes;
@@ -202,7 +202,7 @@ Memory Staging::keep_new(const Owner& owner, std::size_t bytes, bool may_wait) {
   const Memory mapped = map(bytes);
   if (!mapped.empty() && driver_->pin(owner, mapped.data(), bytes)) return mapped;
   if (!mapped.empty()) unmap({&mapped, 1});
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_ -= bytes;
   return {};
 }
@@ -225,7 +225,7 @@ void Staging::give_back(const StagingBuffer& staging_buffer) noexcept {
 }
 
 void Staging::keep(Memory locked) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   try {
     free_.push_back(locked);
   } catch (...) {
@@ -234,7 +234,6 @@ void Staging::keep(Memory locked) noexcept {
   }
 }
 
-/// Under the lock.
 Memory Staging::take_last() noexcept {
   const Memory kept = free_.back();
   free_.pop_back();

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "device/cuda/driver.hpp"
 
 namespace loom::device::cuda {
@@ -84,14 +84,14 @@ class Staging {
   std::span<std::byte> locked_memory(const Owner& owner, std::size_t bytes, bool may_wait);
   void keep(std::span<std::byte> locked) noexcept;
   void give_back(const StagingBuffer& staging_buffer) noexcept;
-  std::span<std::byte> take_last() noexcept;
+  std::span<std::byte> take_last() noexcept LOOM_REQUIRES(mutex_);
   void forget(const std::optional<Owner>& in_context_of, std::span<std::byte> kept) noexcept;
 
   std::unique_ptr<Driver> driver_;
   std::size_t most_kept_;
-  std::mutex mutex_;  // guards what follows
-  std::vector<std::span<std::byte>> free_;
-  std::size_t kept_ = 0;  // bytes in free_ and in staging buffers
+  Mutex mutex_;
+  std::vector<std::span<std::byte>> free_ LOOM_GUARDED_BY(mutex_);
+  std::size_t kept_ LOOM_GUARDED_BY(mutex_) = 0;  // bytes in free_ and in staging buffers
   std::atomic<std::uint64_t> copied_{0};
 };
 

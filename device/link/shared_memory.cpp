@@ -9,12 +9,12 @@
 #include <csignal>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/mutex.hpp"
 #include "base/random_word.hpp"
 #include "device/link/step_flag.hpp"
 
@@ -73,19 +73,19 @@ class Segment::Mapping {
   class Registry {
    public:
     void add(std::uint64_t token, const std::shared_ptr<Mapping>& mapping) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::erase_if(created_, [](const auto& entry) { return entry.second.expired(); });
       created_[token] = mapping;
     }
     std::shared_ptr<Mapping> find(std::uint64_t token) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto entry = created_.find(token);
       return entry == created_.end() ? nullptr : entry->second.lock();
     }
 
    private:
-    std::mutex mutex_;
-    std::map<std::uint64_t, std::weak_ptr<Mapping>> created_;
+    Mutex mutex_;
+    std::map<std::uint64_t, std::weak_ptr<Mapping>> created_ LOOM_GUARDED_BY(mutex_);
   };
   static Registry& registry() {
     static Registry registry;
