@@ -124,6 +124,8 @@ struct Row {
 
 Row row_for(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
             const Tune& tune) {
+  if (!may_wait && may_make_an_id(collective, bytes, device::Op::kSum, device::Type::kFloat))
+    return {collective, whole_message(collective, conditions.shape.ranks, bytes), {}, 0, {}, kWhyIdsFallBack};
   Row row{collective,
           whole_message(collective, conditions.shape.ranks, bytes),
           choose(conditions, collective, bytes, may_wait, tune),

@@ -30,6 +30,7 @@ std::unique_ptr<Communicator> Communicator::create(const Bootstrap& bootstrap, P
     make();
     learn_peers(communicator->member_, agreement);
     communicator->execution_.set_wait_policy();
+    communicator->look_after_links();
   };
   if (!learns) {
     make();

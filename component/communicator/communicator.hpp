@@ -125,6 +125,12 @@ class Communicator {
   void give_up() noexcept;
   /// The same, with a message that the user has seen already.
   void leave() noexcept;
+  /// While set-ups of more links exchange something.
+  void look_after_links() {
+    member_.watch.look_by([this] {
+      if (links_.state == LinkState::kReady) links_.check_peers();
+    });
+  }
   /// "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages.
   const std::string& where() const noexcept { return member_.where; }
 

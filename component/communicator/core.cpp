@@ -280,6 +280,11 @@ const char* loom_fallback_name(loom_fallback reason) {
   return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
 }
 
+bool loom_may_make_an_id(loom_collective collective, std::uint64_t bytes, loom_op op, loom_type type) {
+  return loom::may_make_an_id(static_cast<Collective>(collective), bytes, static_cast<loom::device::Op>(op),
+                              static_cast<loom::device::Type>(type));
+}
+
 bool loom_may_carry(loom_collective collective, bool one_host) {
   return loom::may_carry(static_cast<Collective>(collective), one_host);
 }

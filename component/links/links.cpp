@@ -114,6 +114,12 @@ void Links::abandon() noexcept {
   abandon_all(between_hosts);
 }
 
+void Links::check_peers() const {
+  if (cico) cico->check_peers();
+  for_each_net_end(std::span(between_hosts).first(kFirstLinkKinds),
+                   [](const NetEnd& end) { end.check_other_end(); });
+}
+
 bool Links::are_connected() const noexcept {
   bool connected = true;
   for_each_net_end(between_hosts, [&](const NetEnd& end) { connected &= end.is_connected(); });

@@ -50,6 +50,7 @@ void coll_loom_complain(bool show);
  *   cold | ready -- a call that may not wait but needs more set-up --> connecting
  *   connecting -- the set-up is over --> ready | declined | broken
  *   ready -- a call fails --> broken
+ *   cold | connecting -- this rank cannot take part in a call --> broken
  *
  * All later calls of a declined communicator fall back; those of a broken one fail. A ready communicator
  * whose links cannot be made stays ready: the core declines the calls that need links. */
@@ -118,7 +119,7 @@ struct coll_loom_module {
                                     during the call */
   int error;                     /* what calls return while broken */
   bool orders_differ;            /* the ranks have found that coll_loom_reproducible does */
-  struct loom_comm* comm;        /* while ready or broken */
+  struct loom_comm* comm;        /* while ready or broken; NULL: broken before there was one */
   const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */

@@ -41,7 +41,7 @@ bool coll_loom_is_releasing(void) {
  * so are the calls after it. */
 static void release(struct coll_loom_module* self, enum coll_loom_state outcome) {
   struct coll_loom_connection* const connection = &self->connection;
-  connection->outcome = outcome;
+  __atomic_store_n(&connection->outcome, outcome, __ATOMIC_SEQ_CST);
   releasing = self;
   made_again = coll_loom_make_again(self, &connection->deferred, made_again);
   releasing = NULL;
@@ -88,6 +88,7 @@ static bool advance(struct coll_loom_module* self) {
   connection->exchanges = false;
   forget(self);
   release(self, coll_loom_state_after(self, loom_set_up_finish(connection->set_up, &self->comm)));
+  if (coll_loom_has_left_exchanges(self)) coll_loom_leave(self); /* a call has failed alone meanwhile */
   return true;
 }
 

@@ -3,9 +3,9 @@
  * one 2^k before. After ceil(log2 n) steps all know of all. A maximum may count a rank twice. The blocks of a
  * gather lie at their places from the start; a range of them that goes beyond the last rank is two messages.
  *
- * A rank that leaves during an exchange says so to all ranks to which it sends in any step, by an empty
- * message: no other is empty. Messages of one tag arrive in the order in which they were sent, so whoever
- * hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. */
+ * A rank that leaves, in an exchange or before it, says so to all ranks to which it sends in any step, by an
+ * empty message: no other is empty. Messages of one tag arrive in the order in which they were sent, so
+ * whoever hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. */
 #include "component/mca/exchange.h"
 
 #include "component/mca/fallback.h"
@@ -114,24 +114,27 @@ static void forsake(struct coll_loom_exchanging* exchanging) {
 }
 
 /* Once. The empty messages may come when a peer has freed this communicator. They must not reach another one
- * with its id, so that stays in use, and the communicator with its module, for the rest of the program. */
+ * with its id, so this rank keeps that in use, and the communicator with its module, for the rest of the
+ * program. (A later communicator without this rank may have the id: then they must have come before.) */
 static void leave(struct coll_loom_module* self) {
+  if (OMPI_COMM_IS_INTER(self->communicator) || ompi_comm_size(self->communicator) == 1) return;
   if (__atomic_exchange_n(&self->exchanging.is_left, true, __ATOMIC_ACQ_REL)) return;
   OBJ_RETAIN(self->communicator);
   tell_others(self);
 }
 
 void coll_loom_leave_exchanges(struct coll_loom_module* self, bool tell) {
-  __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
-  if (tell && !__atomic_load_n(&self->exchanging.is_pending, __ATOMIC_ACQUIRE)) leave(self);
+  /* In one order with those of test_exchange: the one or the other leaves. */
+  __atomic_store_n(&self->has_left, true, __ATOMIC_SEQ_CST);
+  if (tell && !__atomic_load_n(&self->exchanging.is_pending, __ATOMIC_SEQ_CST)) leave(self);
 }
 
 bool coll_loom_has_left_exchanges(const struct coll_loom_module* self) {
-  return __atomic_load_n(&self->has_left, __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&self->has_left, __ATOMIC_SEQ_CST);
 }
 
 static void note_pending(struct coll_loom_module* self, bool is_pending) {
-  __atomic_store_n(&self->exchanging.is_pending, is_pending, __ATOMIC_RELEASE);
+  __atomic_store_n(&self->exchanging.is_pending, is_pending, __ATOMIC_SEQ_CST);
 }
 
 /* Leaves in an exchange. What cannot be cancelled, sends and receives that have met their messages, goes on
@@ -199,20 +202,18 @@ enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
   const struct loom_exchange* const wanted = &exchanging->wanted;
   if (wanted->words > 0) memcpy(wanted->out, exchanging->mine, wanted->words * sizeof exchanging->mine[0]);
   note_pending(self, false);
-  return LOOM_EXCHANGED;
+  return coll_loom_has_left_exchanges(self) ? end_by(self, LOOM_EXCHANGE_LEFT) : LOOM_EXCHANGED;
 }
 
 struct loom_standing coll_loom_exchange_standing(void* context) {
   const struct coll_loom_module* const self = context;
   const struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  const int64_t distance = distance_of(exchanging), to_end = ompi_comm_size(self->communicator) - 1;
-  /* This rank has heard of all ranks before these. */
-  int first = rank_at(self, distance);
-  int last = rank_at(self, 2 * distance - 1 < to_end ? 2 * distance - 1 : to_end);
   bool has_received = true;
   for (int i = 0; i < exchanging->receives; ++i) has_received &= REQUEST_COMPLETE(exchanging->requests[i]);
-  if (has_received) first = last = rank_at(self, -distance); /* a long message has not been received */
-  return (struct loom_standing){.steps = exchanging->step, .first = first, .last = last};
+  const int64_t distance = distance_of(exchanging);
+  if (has_received) /* a long message has not been taken */
+    return (struct loom_standing){.steps = exchanging->step + 1, .awaited = rank_at(self, -distance)};
+  return (struct loom_standing){.steps = exchanging->step, .awaited = rank_at(self, distance)};
 }
 
 enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self) {

@@ -18,9 +18,24 @@ int coll_loom_error_class(int result) {
   }
 }
 
+/* While the ranks connect, the communicator is the set-up's: that leaves when it is over (connecting.c). In
+ * one order with what happens there: the one or the other leaves. */
+static bool connects(const struct coll_loom_module* self) {
+  return __atomic_load_n(&self->state, __ATOMIC_SEQ_CST) == COLL_LOOM_CONNECTING &&
+         __atomic_load_n(&self->connection.outcome, __ATOMIC_SEQ_CST) == COLL_LOOM_CONNECTING;
+}
+
 /* Peers learn by the links that this rank has given up, or else by messages. */
-static void leave(struct coll_loom_module* self) {
-  coll_loom_leave_exchanges(self, self->comm == NULL || !loom_comm_has_tried_links(self->comm));
+static void leave_exchanges(struct coll_loom_module* self) {
+  coll_loom_leave_exchanges(self, false);
+  if (!connects(self))
+    coll_loom_leave_exchanges(self, self->comm == NULL || !loom_comm_has_tried_links(self->comm));
+}
+
+void coll_loom_leave(struct coll_loom_module* self) {
+  coll_loom_leave_exchanges(self, false);
+  if (self->comm != NULL && !connects(self)) loom_comm_leave(self->comm);
+  leave_exchanges(self);
 }
 
 /* Of a lost peer, or one that makes another call, the others learn as this rank has. If messages of Open
@@ -28,7 +43,7 @@ static void leave(struct coll_loom_module* self) {
 static void note_failure(struct coll_loom_module* self, int result) {
   if (result == LOOM_ERR_OUT_OF_MEMORY || result == LOOM_ERR_SYSTEM || result == LOOM_ERR_DEVICE ||
       result == LOOM_ERR_INTERNAL)
-    leave(self);
+    leave_exchanges(self);
   if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
 }
 
@@ -44,18 +59,22 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
 }
 
 void coll_loom_abandon(struct coll_loom_module* self) {
-  if (self->comm != NULL) loom_comm_abandon(self->comm);
-  leave(self);
+  coll_loom_leave_exchanges(self, false);
+  if (self->comm != NULL && !connects(self))
+    loom_comm_abandon(self->comm);
+  else
+    coll_loom_help("resources", coll_loom_name(self->communicator), "There is no memory left.");
+  coll_loom_leave(self);
 }
 
 int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
-  if (__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_DECLINED) {
-    if (result == LOOM_ERR_OUT_OF_MEMORY) {
+  const bool is_alone = OMPI_COMM_IS_INTER(self->communicator) || ompi_comm_size(self->communicator) == 1;
+  if (__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_DECLINED &&
+      !(is_alone && self->comm == NULL)) {
+    if (result == LOOM_ERR_OUT_OF_MEMORY)
       coll_loom_abandon(self);
-    } else { /* as the core has told the user */
-      if (self->comm != NULL) loom_comm_leave(self->comm);
-      leave(self);
-    }
+    else
+      coll_loom_leave(self); /* the core has told the user */
     coll_loom_break(self, result);
   }
   return coll_loom_error_class(result);
@@ -93,5 +112,6 @@ enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int re
 void coll_loom_set_up(struct coll_loom_module* self) {
   if (coll_loom_is_gathering()) return;
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
-  self->state = coll_loom_state_after(self, loom_comm_create(&bootstrap, &self->comm));
+  const enum coll_loom_state state = coll_loom_state_after(self, loom_comm_create(&bootstrap, &self->comm));
+  __atomic_store_n(&self->state, state, __ATOMIC_RELEASE);
 }

@@ -19,7 +19,10 @@ int coll_loom_error_class(int result);
 void coll_loom_break(struct coll_loom_module* self, int result);
 /* The MPI error of a call with this result. A negative result breaks the module, the others do not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
-/* This rank cannot go on. Its peers learn that by their links, or in an exchange if they have none. */
+/* This rank cannot go on, and has told the user. Its peers learn that by their links, or in an exchange if
+ * they have none. */
+void coll_loom_leave(struct coll_loom_module* self);
+/* The same for want of memory, of which the user has not been told. */
 void coll_loom_abandon(struct coll_loom_module* self);
 /* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);

@@ -39,9 +39,10 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .level = 2,
      .at = AT(timeout_s),
      .highest = INFINITY,
-     .help = "Seconds that a call waits for another process without progress. Then it fails with a message "
-             "that names who is missing, or a few of whom one is, where ranks are not connected yet. "
-             "0: no limit. The exchanges of coll_loom_check have none"},
+     .help =
+         "Seconds that a call waits for another process without progress. Then it fails with a message "
+         "that names who is missing, or a rank that may wait for another, where they are not connected yet. "
+         "0: no limit. The exchanges of coll_loom_check have none"},
     {.name = "reproducible",
      .type = COLL_LOOM_BOOL,
      .level = 2,

@@ -61,15 +61,12 @@ void coll_loom_fall_back(struct coll_loom_module* self, enum loom_collective col
 }
 
 bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
-  enum { MOST_INTS = 4 };
+  enum loom_op op = LOOM_SUM;
+  enum loom_type type = LOOM_UINT8;
   const enum loom_collective collective = args->collective;
   if (collective != LOOM_BCAST && collective != LOOM_ALLREDUCE && collective != LOOM_REDUCE) return false;
-  const size_t bytes = args->in.count * args->in.type->super.size;
-  if (collective == LOOM_BCAST) return bytes == sizeof(int);
-  enum loom_op op;
-  enum loom_type type;
-  return bytes <= MOST_INTS * sizeof(int) && coll_loom_kernel(args->op, args->in.type, &op, &type) &&
-         (op == LOOM_MAX || op == LOOM_MIN) && type == LOOM_INT32;
+  if (loom_reduces(collective) && !coll_loom_kernel(args->op, args->in.type, &op, &type)) return false;
+  return loom_may_make_an_id(collective, args->in.count * args->in.type->super.size, op, type);
 }
 
 /* Such calls loom leaves to the fallback component, unless ranks may have their buffers on GPUs. */

@@ -199,6 +199,8 @@ std::string GpuPlan::why_staged(const Conditions& conditions, Collective collect
 
 GpuCall GpuPlan::call(const Conditions& conditions, Collective collective, std::size_t bytes,
                       bool may_wait) const {
+  if (!may_wait && may_make_an_id(collective, bytes, device::Op::kSum, device::Type::kFloat))
+    return {.why = kWhyIdsFallBack};
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);
   const Algorithm on_host = choose(conditions, collective, bytes, may_wait, tune_).algorithm;
   const bool may_stay = conditions.shape.hosts == 1 || may_wait || on_host != Algorithm::kFallback ||

@@ -56,6 +56,14 @@ std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditio
 
 }  // namespace
 
+bool may_make_an_id(Collective collective, std::size_t bytes, device::Op op, device::Type type) {
+  constexpr std::size_t kMostInts = 4;
+  if (collective == Collective::kBroadcast) return bytes == sizeof(int);
+  return (collective == Collective::kAllreduce || collective == Collective::kReduce) &&
+         bytes <= kMostInts * sizeof(int) && (op == device::Op::kMax || op == device::Op::kMin) &&
+         type == device::Type::kInt32;
+}
+
 Choice choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
               const Tune& tune) {
   const std::size_t all = whole_message(collective, conditions.shape.ranks, bytes);

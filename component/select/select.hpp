@@ -25,6 +25,11 @@ struct Choice {
 Choice choose(const Conditions& conditions, device::Collective collective, std::size_t bytes, bool may_wait,
               const Tune& tune = {});
 
+/// Whether a call that does not wait may be one of those by which Open MPI agrees on a communicator's id, in
+/// no fixed order with the program's. loom leaves them to the fallback component.
+bool may_make_an_id(device::Collective collective, std::size_t bytes, device::Op op, device::Type type);
+inline constexpr char kWhyIdsFallBack[] = "Open MPI makes such calls itself, in MPI_Comm_dup and the like";
+
 /// An algorithm that can run a call.
 struct Alternative {
   Algorithm algorithm;

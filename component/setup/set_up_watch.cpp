@@ -22,6 +22,7 @@ void SetUpWatch::look(double waited_s, const loom_standing& standing) {
   for (const auto& [rank, process] : (*group_)->host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", (*group_)->name_of(rank)));
+  if (check_) check_();
 }
 
 /// Of ranks on this host the system may know more than the exchange tells.
@@ -30,15 +31,11 @@ std::string SetUpWatch::missing(const loom_standing& standing) const {
     for (const auto& [rank, process] : (*group_)->host_mates)
       if (device::is_stopped(process))
         return loom::format("Waiting for {}, which is stopped.", (*group_)->name_of(rank));
-  const auto name_of = [&](int rank) {
-    return group_ != nullptr ? (*group_)->name_of(rank) : loom::format("rank {}", rank);
-  };
-  if (standing.first == standing.last)
-    return loom::format("Waiting for {}, which has not come to this call, or does not go on in it.",
-                        name_of(standing.first));
-  return loom::format("One of the ranks {} to {}{} has not come to this call, or does not go on in it.",
-                      standing.first, standing.last,
-                      standing.last < standing.first ? ", counted past the last rank," : "");
+  const std::string awaited =
+      group_ != nullptr ? (*group_)->name_of(standing.awaited) : loom::format("rank {}", standing.awaited);
+  return standing.steps == 0
+             ? loom::format("Waiting for {}, which has not come to this call.", awaited)
+             : loom::format("Waiting for {}, which may itself wait for another one.", awaited);
 }
 
 }  // namespace loom

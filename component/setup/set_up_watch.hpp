@@ -1,16 +1,18 @@
 // set_up_watch.hpp -- looks after the ranks of a communicator while an exchange of its set-up waits for them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/group.hpp"
 
 namespace loom {
 
-/// Gives an exchange up at the time limit, or once a rank of this host has died. Whether one of another host
-/// has, nobody knows before there are links.
+/// Gives an exchange up at the time limit, or once a rank of this host has died. What ranks of other hosts
+/// do, nobody knows before there are links.
 class SetUpWatch final : public ExchangeWatch {
  public:
   /// timeout_s 0: no limit.
@@ -18,6 +20,8 @@ class SetUpWatch final : public ExchangeWatch {
 
   /// Whose ranks it looks after, as soon as they are known; must outlive this.
   void look_after(const std::shared_ptr<Group>& group) noexcept { group_ = &group; }
+  /// check: looks after ranks by other means, and throws Error.
+  void look_by(std::function<void()> check) { check_ = std::move(check); }
   void look(double waited_s, const loom_standing& standing) override;
 
  private:
@@ -25,6 +29,7 @@ class SetUpWatch final : public ExchangeWatch {
 
   const double timeout_s_;
   const std::shared_ptr<Group>* group_ = nullptr;
+  std::function<void()> check_;
   double checked_s_ = 0;  ///< into the wait
 };
 

@@ -62,6 +62,12 @@ std::uint64_t Rounds::check(int rank) const {
   return now;
 }
 
+void Rounds::check_peers() const {
+  for (const RoundFlags* flags : flags_)
+    if (flags->filled.value() == StepFlag::kAbandoned)
+      throw Error(ErrorCode::kGivenUp, "A rank of this host gave up on this communicator.");
+}
+
 void Rounds::throw_different(int rank, std::uint64_t note) const {
   const bool receives = note_.collective() == Collective::kBroadcast;
   const CallProgress progress = receives ? CallProgress::kFirstRound : CallProgress::kMore;

@@ -98,6 +98,8 @@ class Rounds {
   /// read a buffer of the other and leaves without another look: once that one has given up, it may have
   /// written there.
   std::uint64_t check(int rank) const;
+  /// Beside all calls: throws Error (kGivenUp) when a rank has abandoned the communicator.
+  void check_peers() const;
   /// Where this rank writes in its current round, and where others wrote in the round before.
   std::uint64_t bank_to_write() const noexcept { return (round_ + 1) & (banks_ - 1); }
   std::uint64_t bank_to_read() const noexcept { return round_ & (banks_ - 1); }

@@ -50,11 +50,11 @@ loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_w
   return LOOM_EXCHANGED;
 }
 
-/// Of an exchange that never comes further: it waits for all that follow.
+/// Of an exchange that never comes further.
 loom_standing standing(void* context) {
   const auto& [gatherer, rank] = *static_cast<RankContext*>(context);
   const int ranks = static_cast<int>(gatherer->inputs.size());
-  return {.steps = 0, .first = (rank + 1) % ranks, .last = (rank + ranks - 1) % ranks};
+  return {.steps = rank, .awaited = (rank + 1) % ranks};
 }
 
 // loom_runtime.show has no context: one job at a time owns the transcript.

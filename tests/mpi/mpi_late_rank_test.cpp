@@ -1,6 +1,12 @@
-// mpi_late_rank_test -- the last rank comes to the first call of a communicator long after coll_loom_timeout.
-// All ranks get an error, the late one too, and other communicators go on. Exit code 1: wrong.
+// mpi_late_rank_test -- the last rank comes to the first call of a communicator long after coll_loom_timeout,
+// which it does not have itself. All ranks get an error, the late one too, and other communicators go on.
+// Exit code 1: wrong.
+//
+//   mpi_late_rank_test LAST-RANK
 #include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
 
 #include "tests/mpi/device_ints.hpp"
 
@@ -59,10 +65,14 @@ void make_others_beside() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const char *const number = std::getenv("OMPI_COMM_WORLD_RANK"), *const last = argc > 1 ? argv[1] : "";
+  if (number == nullptr || *last == '\0') return 2;
+  if (std::strcmp(number, last) == 0) setenv("OMPI_MCA_coll_loom_timeout", "0", 1);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // which MPI_Wait asks
+  require(std::atoi(last) == ranks - 1, "the argument is not the last rank");
   make_others_beside();
   come_late(true);
   come_late(false);

@@ -42,6 +42,8 @@ expect 0 '^alltoall +1M +zero_copy +buffers of all ranks +[0-9.]+  - ' "${gpus[@
 expect 0 '^bcast +64K +kernel_tree +trees by .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune bcast:kernel_tree
 expect 0 '^bcast +64K +staged .* a rule of coll_loom_tune' "${gpus[@]}" --collective bcast --bytes 64K --tune all:staged
 expect 0 '^bcast +64K +(kernel|zero_copy) ' "${gpus[@]}" --collective bcast --bytes 64K --nonblocking
+expect 0 '^bcast +4 +staged .* Open MPI makes such calls itself' "${gpus[@]}" --collective bcast --bytes 4 --nonblocking
+expect 0 '^bcast +4 +fallback .* Open MPI makes such calls itself' --collective bcast --bytes 4 --nonblocking
 expect 0 '^bcast +64K +kernel +rings by Simple, .* probes compare it with staging$' "${gpus[@]}" --collective bcast --bytes 64K --hosts 2
 expect 0 '^allreduce +64K +kernel .* probes of blocking calls, where there are any, compare it with staging$' "${gpus[@]}" --collective allreduce --bytes 64K --hosts 2 --nonblocking
 expect 0 '^allreduce +1G +kernel +grids by Simple, .* buffers are on GPUs$' "${gpus[@]}" --collective allreduce --bytes 1G --hosts 2
