@@ -61,8 +61,10 @@ void DeviceCalls::explain_start(const DeviceOperation& operation) {
   if (algorithm == Algorithm::kStaged)
     return selector_.explain(operation.on_host, call, CallForm::kNonblocking);
   if (links_.gpu_state != LinkState::kReady || !kernel_for(algorithm, call).is_ready_for(operation.epoch))
-    return selector_.explain_staged(
-        call, "until a call that may wait has made links and kernels, if buffers are on GPUs on all ranks");
+    return selector_.explain_staged(call,
+                                    "until a blocking call with the buffers of all ranks on GPUs, or the "
+                                    "making of such a persistent one, "
+                                    "has made links and kernels");
   const Window* const window = window_of(call, algorithm);
   explain(window != nullptr && window->candidate_leads() ? Algorithm::kStaged : algorithm, call,
           window != nullptr, CallForm::kNonblocking);
