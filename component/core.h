@@ -112,8 +112,8 @@ enum loom_exchanged {
 };
 /* How an exchange stands that is pending. */
 struct loom_standing {
-  int steps;   /* that are over; 0: the awaited rank has not come yet */
-  int awaited; /* this rank, which may itself wait for another one */
+  int steps;   /* that are over */
+  int awaited; /* this rank, which after the first step may itself wait for another one */
 };
 /* To be asked now and then while an exchange waits; false: this rank gives it up. */
 struct loom_watch {
@@ -158,13 +158,13 @@ const char* loom_fallback_name(enum loom_fallback reason);
 /* Whether some algorithm carries such calls on host memory, for ranks of one host or of several; and whether
  * some such algorithm takes copies (loom_call.streaming). Which one it is turns out after the set-up. */
 bool loom_may_carry(enum loom_collective collective, bool one_host);
+bool loom_may_stream(enum loom_collective collective, bool one_host);
+/* The same on buffers that lie on GPUs on all ranks. */
+bool loom_may_carry_on_devices(enum loom_collective collective, bool one_host);
 /* Whether a call that does not wait may be one of Open MPI's own, which come in no fixed order with the
  * program's. op: of a reduction. */
 bool loom_may_make_an_id(enum loom_collective collective, uint64_t bytes, enum loom_op op,
                          enum loom_type type);
-bool loom_may_stream(enum loom_collective collective, bool one_host);
-/* The same on buffers that lie on GPUs on all ranks. */
-bool loom_may_carry_on_devices(enum loom_collective collective, bool one_host);
 
 /* Counters since start-up; each only grows. Users read them through MPI_T. */
 struct loom_collective_counters {
@@ -283,10 +283,8 @@ void loom_request_start(struct loom_request* call);
 /* For a request that has not been started, or is done. */
 void loom_request_destroy(struct loom_request* call);
 
-/* This rank cannot go on: its peers' calls fail soon, if they are linked, and so does every later one here.
- */
-void loom_comm_abandon(struct loom_comm* comm);
-/* The same, after the user has been told of the failure. Not from inside a call. */
+/* This rank cannot go on, and has told the user: its peers' calls fail soon, if they are linked, and so does
+ * every later one here. Not from inside a call. */
 void loom_comm_leave(struct loom_comm* comm);
 /* The ranks have made their first links, or failed to. The same on all ranks between calls. */
 bool loom_comm_has_tried_links(struct loom_comm* comm);

@@ -275,22 +275,13 @@ int Communicator::fail() noexcept {
   });
 }
 
-void Communicator::give_up() noexcept {
-  bool first = false;
+void Communicator::leave() noexcept {
   engine_.apart([&] {
     abandon();
-    first = !broken_;
-    try {
-      if (first) break_for(Error(ErrorCode::kOutOfMemory, "There is no memory left."));
-    } catch (...) {  // even the text is too much; the peers know
-      first = false;
-    }
+    if (!broken_)
+      without_failing(
+          [&] { break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed.")); });
   });
-  if (first) member_.process.runtime().show(LOOM_MESSAGE_RESOURCES, where().c_str(), broken_->what());
-}
-
-void Communicator::leave() noexcept {
-  engine_.apart([&] { abandon(); });
 }
 
 /// While nobody advances requests.

@@ -121,14 +121,13 @@ class Communicator {
   /// Throws as perform().
   Communicator* for_persistent_calls();
 
-  /// Peers are told, and all calls fail from now on.
-  void give_up() noexcept;
-  /// The same, with a message that the user has seen already.
+  /// Peers are told, and all calls fail from now on. The user has been told.
   void leave() noexcept;
   /// While set-ups of more links exchange something.
   void look_after_links() {
     member_.watch.look_by([this] {
-      if (links_.state == LinkState::kReady) links_.check_peers();
+      for (const Communicator* each = this; each != nullptr; each = each->twin_of_)
+        if (each->links_.state == LinkState::kReady) each->links_.check_peers();
     });
   }
   /// "rank 3 of 8 of MPI_COMM_WORLD on host node1", for messages.

@@ -258,10 +258,6 @@ void loom_request_destroy(loom_request* request) {
   delete reinterpret_cast<loom::Request*>(request);
 }
 
-void loom_comm_abandon(loom_comm* comm) {
-  reinterpret_cast<Communicator*>(comm)->give_up();
-}
-
 void loom_comm_leave(loom_comm* comm) {
   reinterpret_cast<Communicator*>(comm)->leave();
 }

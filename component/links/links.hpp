@@ -93,8 +93,8 @@ struct Links {
   /// Memory of this rank for its ends, without what UCX takes.
   std::size_t bytes() const;
   void abandon() noexcept;
-  /// Of ready ones, beside all calls: throws Error (kGivenUp; kPeerFailed) when a rank that they lead to has
-  /// abandoned them.
+  /// Of ready ones, beside all calls: throws Error when a rank that they lead to has abandoned them
+  /// (kGivenUp) or a connection is broken (kPeerFailed).
   void check_peers() const;
   /// Whether no connection is known to be broken.
   bool are_connected() const noexcept;

@@ -45,6 +45,8 @@ static void release(struct coll_loom_module* self, enum coll_loom_state outcome)
   releasing = self;
   made_again = coll_loom_make_again(self, &connection->deferred, made_again);
   releasing = NULL;
+  if (coll_loom_has_left_exchanges(self))
+    coll_loom_leave(self); /* also for a call that has failed meanwhile */
   enum coll_loom_state connecting_still = COLL_LOOM_CONNECTING; /* not broken by a call meanwhile */
   __atomic_compare_exchange_n(&self->state, &connecting_still, connection->outcome, false, __ATOMIC_RELEASE,
                               __ATOMIC_RELAXED);
@@ -88,7 +90,6 @@ static bool advance(struct coll_loom_module* self) {
   connection->exchanges = false;
   forget(self);
   release(self, coll_loom_state_after(self, loom_set_up_finish(connection->set_up, &self->comm)));
-  if (coll_loom_has_left_exchanges(self)) coll_loom_leave(self); /* a call has failed alone meanwhile */
   return true;
 }
 
@@ -133,7 +134,7 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
     const enum coll_loom_state outcome =
         coll_loom_state_after(self, loom_set_up_now(&bootstrap, self->comm, &self->comm));
     if (releasing == self)
-      connection->outcome = outcome;
+      __atomic_store_n(&connection->outcome, outcome, __ATOMIC_SEQ_CST);
     else
       __atomic_store_n(&self->state, outcome, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&mutex);
@@ -143,7 +144,7 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
   registered = true;
   connection->next = connecting;
   connecting = self;
-  connection->outcome = COLL_LOOM_CONNECTING;
+  __atomic_store_n(&connection->outcome, COLL_LOOM_CONNECTING, __ATOMIC_SEQ_CST);
   if (releasing != self) __atomic_store_n(&self->state, COLL_LOOM_CONNECTING, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&mutex);
   return true;

@@ -64,8 +64,9 @@ int coll_loom_make_core_request(struct coll_loom_module* self, const struct coll
   const bool persistent = kind != LOOM_NONBLOCKING && kind != LOOM_ON_DEVICE;
   struct loom_call call;
   coll_loom_core_request_t* made = OBJ_NEW(coll_loom_core_request_t);
-  if (made == NULL) return LOOM_ERR_OUT_OF_MEMORY;
+  if (made == NULL) return coll_loom_no_memory(self);
   int result = coll_loom_operands_make(&made->operands, self->communicator, args, op, type, &call);
+  if (OPAL_UNLIKELY(result != LOOM_SUCCESS)) coll_loom_no_memory(self);
   if (kind == LOOM_ON_DEVICE || kind == LOOM_PERSISTENT_ON_DEVICE) coll_loom_let_list_rows(&made->operands);
   if (OPAL_LIKELY(result == LOOM_SUCCESS))
     result = loom_request_create(self->comm, &call, kind, done, made, &made->core);

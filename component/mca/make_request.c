@@ -15,7 +15,7 @@ static bool give_up(struct coll_loom_module* self, const struct coll_loom_args* 
   if (result == LOOM_UNCONNECTED) coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
   if (result == LOOM_NO_LANE) coll_loom_fall_back(self, args->collective, LOOM_ANY_START_ORDER, NULL, NULL);
   if (result == LOOM_DECLINED || result == LOOM_UNCONNECTED || result == LOOM_NO_LANE) return false;
-  coll_loom_abandon(self);
+  coll_loom_leave(self);
   coll_loom_break(self, result);
   *error = self->error;
   return true;

@@ -21,8 +21,7 @@ int coll_loom_error_class(int result) {
 /* While the ranks connect, the communicator is the set-up's: that leaves when it is over (connecting.c). In
  * one order with what happens there: the one or the other leaves. */
 static bool connects(const struct coll_loom_module* self) {
-  return __atomic_load_n(&self->state, __ATOMIC_SEQ_CST) == COLL_LOOM_CONNECTING &&
-         __atomic_load_n(&self->connection.outcome, __ATOMIC_SEQ_CST) == COLL_LOOM_CONNECTING;
+  return __atomic_load_n(&self->connection.outcome, __ATOMIC_SEQ_CST) == COLL_LOOM_CONNECTING;
 }
 
 /* Peers learn by the links that this rank has given up, or else by messages. */
@@ -58,12 +57,13 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
   return self->error;
 }
 
+int coll_loom_no_memory(const struct coll_loom_module* self) {
+  coll_loom_help("resources", coll_loom_name(self->communicator), "There is no memory left.");
+  return LOOM_ERR_OUT_OF_MEMORY;
+}
+
 void coll_loom_abandon(struct coll_loom_module* self) {
-  coll_loom_leave_exchanges(self, false);
-  if (self->comm != NULL && !connects(self))
-    loom_comm_abandon(self->comm);
-  else
-    coll_loom_help("resources", coll_loom_name(self->communicator), "There is no memory left.");
+  coll_loom_no_memory(self);
   coll_loom_leave(self);
 }
 
@@ -71,10 +71,7 @@ int coll_loom_fail_alone(struct coll_loom_module* self, int result) {
   const bool is_alone = OMPI_COMM_IS_INTER(self->communicator) || ompi_comm_size(self->communicator) == 1;
   if (__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_DECLINED &&
       !(is_alone && self->comm == NULL)) {
-    if (result == LOOM_ERR_OUT_OF_MEMORY)
-      coll_loom_abandon(self);
-    else
-      coll_loom_leave(self); /* the core has told the user */
+    coll_loom_leave(self);
     coll_loom_break(self, result);
   }
   return coll_loom_error_class(result);

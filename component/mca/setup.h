@@ -22,9 +22,12 @@ int coll_loom_failed(struct coll_loom_module* self, int result);
 /* This rank cannot go on, and has told the user. Its peers learn that by their links, or in an exchange if
  * they have none. */
 void coll_loom_leave(struct coll_loom_module* self);
-/* The same for want of memory, of which the user has not been told. */
+/* Tells the user that the glue got no memory. LOOM_ERR_OUT_OF_MEMORY. */
+int coll_loom_no_memory(const struct coll_loom_module* self);
+/* Both. */
 void coll_loom_abandon(struct coll_loom_module* self);
-/* This rank cannot take part in a call: tells its peers, and later calls fail. Returns an MPI error class. */
+/* This rank cannot take part in a call, and has told the user: tells its peers, and later calls fail. Returns
+ * an MPI error class. */
 int coll_loom_fail_alone(struct coll_loom_module* self, int result);
 
 #endif

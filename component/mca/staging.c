@@ -63,12 +63,12 @@ static int stage_side(struct coll_loom_module* self, const struct coll_loom_sign
   struct coll_loom_regions loaded = {.list = NULL}, stored = {.list = NULL};
   coll_loom_add_blocks(&loaded, load);
   coll_loom_add_blocks(&stored, store);
-  int result = loaded.failed || stored.failed ? LOOM_ERR_OUT_OF_MEMORY : LOOM_SUCCESS;
+  int result = loaded.failed || stored.failed ? coll_loom_no_memory(self) : LOOM_SUCCESS;
   if (result == LOOM_SUCCESS && *buffer == MPI_BOTTOM)
     result = find_on_device(self, &loaded, &stored, &address);
   if (result == LOOM_SUCCESS && address != NULL && *staging == NULL) {
     *staging = calloc(1, sizeof **staging);
-    if (*staging == NULL) result = LOOM_ERR_OUT_OF_MEMORY;
+    if (*staging == NULL) result = coll_loom_no_memory(self);
   }
   if (result == LOOM_SUCCESS && address != NULL) {
     ptrdiff_t distance;
@@ -312,7 +312,7 @@ void coll_loom_staging_free(struct coll_loom_staging* staging) {
 }
 
 int coll_loom_staging_give_up(struct coll_loom_staging* staging) {
-  const int error = fail(staging->self, staging->which, LOOM_ERR_OUT_OF_MEMORY);
+  const int error = fail(staging->self, staging->which, coll_loom_no_memory(staging->self));
   coll_loom_staging_free(staging);
   return error;
 }

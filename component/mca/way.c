@@ -92,7 +92,7 @@ bool coll_loom_always_falls_back(const struct coll_loom_module* self, const stru
 
 /* Whatever failed, the peers may wait for this rank in the call. */
 static enum coll_loom_way fails(struct coll_loom_module* self) {
-  if (self->comm != NULL) loom_comm_leave(self->comm);
+  coll_loom_leave(self);
   return COLL_LOOM_FAILS;
 }
 

@@ -34,7 +34,8 @@ std::string SetUpWatch::missing(const loom_standing& standing) const {
   const std::string awaited =
       group_ != nullptr ? (*group_)->name_of(standing.awaited) : loom::format("rank {}", standing.awaited);
   return standing.steps == 0
-             ? loom::format("Waiting for {}, which has not come to this call.", awaited)
+             ? loom::format("Waiting for {}, which has not come to this call, or does not go on in it.",
+                            awaited)
              : loom::format("Waiting for {}, which may itself wait for another one.", awaited);
 }
 

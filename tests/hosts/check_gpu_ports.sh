@@ -12,7 +12,7 @@ for way in ring tree hier; do
   log=$("$scripts/hosts/virtual-hosts" mpirun -n 8 -x LD_LIBRARY_PATH="$gpus" -x VIRTUAL_GPU_MACHINE="$machine" \
     --mca coll_loom_topo_file "$machine" --mca coll_loom_net_devices eth0,eth1 --mca coll_loom_verbose 1 \
     --mca coll_loom_tune "all:kernel,all:kernel_$way" "$scripts/own-gpu" "$program" allreduce --memory device \
-    --min 4M --max 4M --iterations 4 --warmup 0 --check --require-loom 2>&1) || { echo "$log"; die "it failed"; }
+    --min 4M --max 4M --iterations 10 --warmup 0 --check --require-loom 2>&1) || { echo "$log"; die "it failed"; }
   bytes=($(($(sent 0) - before[0])) $(($(sent 1) - before[1])))
   echo "kernel_$way: eth0: ${bytes[0]} bytes, eth1: ${bytes[1]} bytes"
   grep -q 'Channels go through the ports that they were planned for; on this rank eth' <<<"$log" || { echo "$log"; die "its ports are not used"; }

@@ -180,7 +180,7 @@ TEST_P(LanesOf, RanksThatWaitLearnOfOneThatGivesUp) {
     Sum small(*communicator, 3, 1), large(*communicator, 50'000, 2), never(*communicator, 3, 3);
     self.all_gather(0);  // making them waits for all
     if (self.rank() == 1) {
-      communicator->give_up();
+      communicator->leave();
       return;
     }
     small.start(self);

@@ -437,7 +437,7 @@ TEST_P(SharedSetUp, DoesNotTakeOverTheLinksOfACallThatFailed) {
     const auto world = duplicate(self, gather);
     auto communicator = duplicate(self, gather);
     self.connect();  // nobody is in the call any more
-    if (self.rank() == 0) communicator->give_up();
+    if (self.rank() == 0) communicator->leave();
     communicator.reset();
     communicator = duplicate(self, gather);
     EXPECT_GT(gather.bytes, kBytesOfShared);
