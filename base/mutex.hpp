@@ -24,7 +24,7 @@ class LOOM_THREAD_SAFETY(capability("mutex")) Mutex {
   void unlock() LOOM_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   bool try_lock() LOOM_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
 
-  /// In a callback that a library calls while this rank holds the mutex. Does nothing.
+  /// For the analysis: a library calls back while this thread holds the mutex. Does nothing.
   void is_held() const LOOM_THREAD_SAFETY(assert_capability(this)) {}
 
  private:

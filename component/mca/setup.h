@@ -24,7 +24,7 @@ int coll_loom_failed(struct coll_loom_module* self, int result);
 void coll_loom_leave(struct coll_loom_module* self);
 /* Tells the user that the glue got no memory. LOOM_ERR_OUT_OF_MEMORY. */
 int coll_loom_no_memory(const struct coll_loom_module* self);
-/* Both. */
+/* For want of memory in the glue: tells the user, and leaves. */
 void coll_loom_abandon(struct coll_loom_module* self);
 /* This rank cannot take part in a call, and has told the user: tells its peers, and later calls fail. Returns
  * an MPI error class. */

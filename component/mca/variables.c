@@ -41,7 +41,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .highest = INFINITY,
      .help =
          "Seconds that a call waits for another process without progress. Then it fails with a message "
-         "that names who is missing, or a rank that may wait for another, where they are not connected yet. "
+         "that names the missing process, or, while ranks are being connected, maybe one that waits for it. "
          "0: no limit. The exchanges of coll_loom_check have none"},
     {.name = "reproducible",
      .type = COLL_LOOM_BOOL,

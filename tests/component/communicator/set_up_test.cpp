@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -499,56 +498,6 @@ TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {
                                         .count = 1}));
     EXPECT_EQ(self.process().open_transport(), nullptr);
     EXPECT_EQ(self.process().counters().communicators, 0U);
-  });
-}
-
-/// An exchange to which somebody does not come.
-struct EndlessExchange {
-  Process& process;
-  static loom_exchanged exchange(void* context, const loom_exchange*, const loom_watch* watch) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (std::chrono::steady_clock::now() < limit) {
-      if (!watch->goes_on(watch->context)) return LOOM_EXCHANGE_GIVEN_UP;
-      static_cast<EndlessExchange*>(context)->process.open_transport()->progress();
-    }
-    return LOOM_EXCHANGE_FAILED;
-  }
-  loom_bootstrap of(const loom_bootstrap& inner) {
-    loom_bootstrap bootstrap = inner;
-    bootstrap.context = this;
-    bootstrap.exchange = exchange;
-    bootstrap.standing = [](void*) { return loom_standing{.steps = 0, .awaited = 0}; };
-    return bootstrap;
-  }
-};
-
-TEST(SetUp, OfMoreLinksEndsWhereARankHasGivenUpTheFirst) {
-  // The rank is on the first of two hosts; ranks 1 and 2 have links of both kinds to it.
-  Job job{.ranks = 3, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
-  job.parameters.tune = "all:ring,alltoall:pairwise";
-  job.run([](Rank& self) {
-    const auto communicator = self.connect();
-    EXPECT_TRUE(call(*communicator));
-    self.all_gather(0);
-    if (self.rank() == 0) {
-      communicator->leave();
-    } else {
-      EndlessExchange endless{self.process()};
-      const loom_bootstrap bootstrap = endless.of(self.bootstrap());
-      communicator->exchange_through(Bootstrap(bootstrap));
-      std::vector<float> in(3 * 40'000), out(in.size());
-      try {
-        communicator->perform({.collective = device::Collective::kAllToAll,
-                               .in = bytes_of(in),
-                               .out = bytes_of(out),
-                               .count = 40'000,
-                               .type = device::Type::kFloat});
-        ADD_FAILURE() << "links were made with a rank that had given up";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kGivenUp) << error.what();
-      }
-    }
-    self.all_gather(0);
   });
 }
 
