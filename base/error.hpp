@@ -13,6 +13,7 @@ enum class ErrorCode {
   kUnreachable,  ///< no way to reach a peer
   kPeerFailed,   ///< a peer process died or its connection broke
   kGivenUp,      ///< another rank cannot go on; it says why itself
+  kRevoked,      ///< the program has revoked the communicator
   kTimeout,      ///< the user's limit on waiting passed
   kTruncated,    ///< a peer sends more than this rank has room for: the program's error
   kMismatch,     ///< the ranks do not make the same call: the program's error

@@ -12,6 +12,7 @@ endmacro()
 loom_option(LOOM_CUDA "Kernels for GPUs, by nvcc and by clang; ON requires one of them" nvcc clang)
 loom_option(LOOM_OPENMPI "Open MPI component and example programs")
 set(LOOM_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
+option(LOOM_COVERAGE "Count which lines and branches run (g++; scripts/coverage prints them)" OFF)
 option(LOOM_FUZZ "Build the libFuzzer programs of tests/topo/fuzz (clang)" OFF)
 option(LOOM_WERROR "Treat compiler warnings as errors" OFF)
 

@@ -31,7 +31,8 @@ enum loom_result {
   LOOM_ERR_INTERNAL = -6,
   LOOM_ERR_DEVICE = -7,    /* a GPU or its driver fails */
   LOOM_ERR_TRUNCATED = -8, /* as LOOM_TRUNCATED, but the call cannot be completed */
-  LOOM_ERR_MISMATCH = -9   /* the ranks do not make the same call */
+  LOOM_ERR_MISMATCH = -9,  /* the ranks do not make the same call */
+  LOOM_ERR_REVOKED = -10   /* the program has revoked the communicator */
 };
 
 /* Whether the receiver of a message between hosts fetches its data. The order is that of
@@ -73,6 +74,7 @@ enum loom_message {
   LOOM_MESSAGE_DEVICE,      /* copying a device buffer failed */
   LOOM_MESSAGE_TRUNCATED,   /* a call has ended without the data that did not fit */
   LOOM_MESSAGE_MISMATCH,    /* the ranks do not make the same call */
+  LOOM_MESSAGE_REVOKED,     /* the program has revoked the communicator while a call waited */
   LOOM_MESSAGE_UNFIT_GRAPH, /* a communicator's GPUs do not run the channels of coll_loom_graph_file */
   LOOM_MESSAGE_INTERNAL     /* a defect of loom */
 };
@@ -115,6 +117,11 @@ struct loom_standing {
   int steps;   /* that are over */
   int awaited; /* this rank, which after the first step may itself wait for another one */
 };
+/* What the MPI library knows of a communicator. */
+struct loom_health {
+  int result; /* LOOM_SUCCESS, LOOM_ERR_REVOKED, or LOOM_ERR_PEER_FAILED: */
+  int failed; /* this rank has, maybe among others; -1: it does not say which one */
+};
 /* To be asked now and then while an exchange waits; false: this rank gives it up. */
 struct loom_watch {
   bool (*goes_on)(void* context);
@@ -131,6 +138,8 @@ struct loom_bootstrap {
   enum loom_exchanged (*exchange)(void* context, const struct loom_exchange* exchange,
                                   const struct loom_watch* watch);
   struct loom_standing (*standing)(void* context);
+  /* Asked now and then while a rank waits. NULL: the library learns nothing of failed ranks. */
+  struct loom_health (*health)(void* context);
   const char* name;       /* of the communicator, for messages; copied by loom_comm_create */
   bool alone;             /* the job has no other rank: this one writes and checks what is per job */
   bool looks_for_devices; /* this rank calls loom_perform_on_device where other ranks may */

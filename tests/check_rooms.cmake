@@ -9,7 +9,7 @@ set(below_device base)
 set(below_connect base topo search device)
 set(below_ucx_transport base topo device)
 set(below_component base topo search connect device ucx_transport)
-set(below_tools base topo search connect ucx_transport component)
+set(below_tools base topo search connect device ucx_transport component)
 # Inside: from the bottom to the top. "." is what lies beside the rooms.
 set(rooms_of_device reduce schedule steps . link host cuda)
 set(rooms_of_component . select setup links execute communicator mca)

@@ -12,6 +12,12 @@
 #include "component/links/idle_links.hpp"
 
 namespace loom {
+namespace {
+
+// The library hears of a failed rank, or of a revoked communicator, within some ten milliseconds.
+constexpr std::chrono::seconds kPatience{1};
+
+}  // namespace
 
 Communicator::Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine)
     : member_(bootstrap, process), engine_(engine) {
@@ -236,11 +242,36 @@ void Communicator::end_small_call(const device::Call& call) {
   }
 }
 
+/// From inside a handler. Peers that have given up do not say why: a revoked communicator comes first.
+void Communicator::rethrow_as_told() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    const bool is_by_peer = error.code() == ErrorCode::kGivenUp || error.code() == ErrorCode::kPeerFailed;
+    if (is_by_peer && member_.bootstrap.is_revoked()) member_.bootstrap.check_health();
+    throw;
+  }
+}
+
+/// For a while, as long as the MPI library does not say what has become of the peer.
+bool Communicator::awaits_word(const std::exception_ptr& failure,
+                               std::chrono::steady_clock::time_point since) const noexcept {
+  if (!member_.bootstrap.may_hear_more() || std::chrono::steady_clock::now() - since > kPatience)
+    return false;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kGivenUp || error.code() == ErrorCode::kPeerFailed;
+  } catch (...) {
+    return false;
+  }
+}
+
 /// From inside a handler: every later call fails too.
 void Communicator::fail_call() {
   leave();
   try {
-    throw;
+    rethrow_as_told();
   } catch (const Error& error) {
     engine_.apart([&] { without_failing([&] { break_for(error); }); });
     throw;
@@ -262,7 +293,7 @@ void Communicator::break_for(const Error& cause) {
 int Communicator::fail() noexcept {
   const bool first = !broken_;
   abandon();
-  return result_of_exception([&](loom_message message, const char* cause) {
+  const auto show = [&](loom_message message, const char* cause) {
     if (!first) return;
     try {
       break_for(Error(ErrorCode::kInternal, "An earlier call on this communicator failed."));
@@ -272,7 +303,12 @@ int Communicator::fail() noexcept {
     } catch (...) {
     }
     member_.process.runtime().show(message, where().c_str(), cause);
-  });
+  };
+  try {
+    rethrow_as_told();
+  } catch (...) {
+    return result_of_exception(show);
+  }
 }
 
 void Communicator::leave() noexcept {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -139,12 +141,15 @@ class Communicator {
   State advance(Request& request);
   /// Of a call that has ended so. may_tell: as RequestQueue::advance().
   int result_of(const Truncated& truncated, bool may_tell) const noexcept;
-  int result_of(const NotCopied& not_copied, bool may_tell) const noexcept;
+  int result_of(const NotCopied& not_copied) const noexcept;
   /// From inside a handler: the communicator ends, and its first cause is shown. Returns the result for the C
   /// side.
   int fail() noexcept;
   /// The peers are told.
   void abandon() noexcept;
+  /// The failure of a request at that time is not to be told yet.
+  bool awaits_word(const std::exception_ptr& failure,
+                   std::chrono::steady_clock::time_point since) const noexcept;
 
  private:
   friend struct test::ForcedTuner;  // in place of what the ranks would find out
@@ -172,6 +177,7 @@ class Communicator {
   std::optional<Algorithm> try_perform(const device::Call& call);
   std::optional<Algorithm> end_call(const device::Call& call);
   void end_small_call(const device::Call& call);
+  [[noreturn]] void rethrow_as_told() const;
   [[noreturn]] void fail_call();
   void break_for(const Error& cause);
   void count(const device::Call& call, std::optional<Algorithm> carried) noexcept;

@@ -21,6 +21,8 @@ constexpr int to_result(ErrorCode code) noexcept {
     case ErrorCode::kPeerFailed:
     case ErrorCode::kGivenUp:
       return LOOM_ERR_PEER_FAILED;
+    case ErrorCode::kRevoked:
+      return LOOM_ERR_REVOKED;
     case ErrorCode::kTimeout:
       return LOOM_ERR_TIMEOUT;
     case ErrorCode::kTruncated:
@@ -43,6 +45,8 @@ constexpr loom_message message_for(ErrorCode code) noexcept {
       return LOOM_MESSAGE_PEER_FAILED;
     case ErrorCode::kGivenUp:
       return LOOM_MESSAGE_GIVEN_UP;
+    case ErrorCode::kRevoked:
+      return LOOM_MESSAGE_REVOKED;
     case ErrorCode::kTimeout:
       return LOOM_MESSAGE_TIMEOUT;
     case ErrorCode::kOutOfMemory:

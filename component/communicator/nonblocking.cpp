@@ -189,8 +189,8 @@ int Communicator::result_of(const Truncated& truncated, bool may_tell) const noe
   return LOOM_TRUNCATED;
 }
 
-int Communicator::result_of(const NotCopied& not_copied, bool may_tell) const noexcept {
-  if (may_tell) member_.process.runtime().show(LOOM_MESSAGE_DEVICE, where().c_str(), not_copied.what());
+int Communicator::result_of(const NotCopied& not_copied) const noexcept {
+  member_.process.runtime().show(LOOM_MESSAGE_DEVICE, where().c_str(), not_copied.what());
   return LOOM_NOT_COPIED;
 }
 

@@ -42,38 +42,10 @@ void RequestQueue::append(Request& request) noexcept {
 Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
   Request& request = *first_;
   bool done = false;
-  try {
-    if (failure_) {
-      if (!may_tell) return nullptr;
-      std::rethrow_exception(std::exchange(failure_, nullptr));
-    }
-    for (int step = 0; step < kStepsAtATime && !done; ++step) {
-      const auto state = communicator_.advance(request);
-      done = state == device::RingExecutor::State::kDone;
-      if (state == device::RingExecutor::State::kBlocked) {
-        if (step == 0) look_after(request.operation);
-        break;
-      }
-      fruitless_ = 0;
-      ++steps;
-    }
-  } catch (const Truncated& truncated) {
-    request.result = communicator_.result_of(truncated, may_tell);
-    done = true;
-  } catch (const NotCopied& not_copied) {
-    if (!may_tell) {
-      failure_ = std::current_exception();
-      return nullptr;
-    }
-    request.result = communicator_.result_of(not_copied, may_tell);
-    done = true;
-  } catch (...) {
-    if (!may_tell) {
-      failure_ = std::current_exception();
-      communicator_.abandon();
-      return nullptr;
-    }
-    request.result = communicator_.fail();
+  if (!failure_) done = take_steps(request, steps, may_tell);
+  if (failure_) {
+    if (!may_tell || communicator_.awaits_word(failure_, failed_)) return nullptr;
+    request.result = tell_failure();
     done = true;
   }
   if (!done) return nullptr;
@@ -85,6 +57,44 @@ Request* RequestQueue::advance(int& steps, bool may_tell) noexcept {
     request.on_device.reset();
   first_ = std::exchange(request.next, nullptr);
   return &request;
+}
+
+/// Returns whether the request is done. It has failed where failure_ is set then.
+bool RequestQueue::take_steps(Request& request, int& steps, bool may_tell) noexcept {
+  try {
+    for (int step = 0; step < kStepsAtATime; ++step) {
+      const auto state = communicator_.advance(request);
+      if (state == device::RingExecutor::State::kBlocked) {
+        if (step == 0) look_after(request.operation);
+        return false;
+      }
+      fruitless_ = 0;
+      ++steps;
+      if (state == device::RingExecutor::State::kDone) return true;
+    }
+    return false;
+  } catch (const Truncated& truncated) {
+    request.result = communicator_.result_of(truncated, may_tell);
+    return true;
+  } catch (const NotCopied&) {
+    failure_ = std::current_exception();
+  } catch (...) {
+    failure_ = std::current_exception();
+    communicator_.abandon();
+  }
+  failed_ = std::chrono::steady_clock::now();
+  return false;
+}
+
+/// The first request's result.
+int RequestQueue::tell_failure() noexcept {
+  try {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  } catch (const NotCopied& not_copied) {
+    return communicator_.result_of(not_copied);
+  } catch (...) {
+    return communicator_.fail();
+  }
 }
 
 /// Throws Error if a peer is known to be dead, or the time limit has passed.

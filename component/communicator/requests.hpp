@@ -65,6 +65,8 @@ class RequestQueue {
   friend class ProgressEngine;
   void append(Request& request) noexcept;
   Request* advance(int& steps, bool may_tell) noexcept;
+  bool take_steps(Request& request, int& steps, bool may_tell) noexcept;
+  int tell_failure() noexcept;
   void let_go() noexcept { outstanding_.fetch_sub(1, std::memory_order_release); }
   void look_after(const Operation& operation);
 
@@ -75,7 +77,8 @@ class RequestQueue {
   Request* last_ = nullptr;
   std::atomic<unsigned> outstanding_{0};
   RequestQueue* next_ = nullptr;  ///< in the engine's list
-  std::exception_ptr failure_;    ///< of the first request, until a call that may tell the user
+  std::exception_ptr failure_;    ///< of the first request, until it may be told
+  std::chrono::steady_clock::time_point failed_;
   // How long the first request has been waiting, and when its peers were last checked.
   unsigned fruitless_ = 0;
   bool has_said_ = false;

@@ -16,6 +16,11 @@ ResumableSetUp::ResumableSetUp(const loom_bootstrap& bootstrap, Process& process
     const loom_bootstrap& carried = static_cast<ResumableSetUp*>(self)->bootstrap_;
     return carried.standing(carried.context);
   };
+  if (bootstrap.health != nullptr)
+    pausing_.health = [](void* self) {
+      const loom_bootstrap& carried = static_cast<ResumableSetUp*>(self)->bootstrap_;
+      return carried.health(carried.context);
+    };
   thread_ = quiet_thread([this] { run(); });
 }
 

@@ -69,6 +69,7 @@ void Execution::check_waiting(const Operation& operation, double waited_s) const
 }
 
 void Execution::check_peers() const {
+  member_.bootstrap.check_health();
   for (const auto& [rank, process] : group().host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", group().names.at(rank)));

@@ -83,6 +83,7 @@ struct coll_loom_connection {
   struct loom_set_up* set_up;
   bool exchanges;               /* an exchange of the set-up is under way */
   double looked;                /* when the set-up last looked after its ranks: PMPI_Wtime */
+  double left;                  /* when another rank was found to have left, or 0; until the set-up knows */
   enum coll_loom_state outcome; /* for the calls that are made again */
   struct coll_loom_deferred_queue deferred;
   struct coll_loom_module* next; /* in the list of connecting modules */
@@ -118,6 +119,7 @@ struct coll_loom_module {
   uint32_t explained_staging[2]; /* bit 1 << collective: that a buffer was on a device; [1]: and was copied
                                     during the call */
   int error;                     /* what calls return while broken */
+  bool has_settled;              /* coll_loom_settled_error has waited */
   bool orders_differ;            /* the ranks have found that coll_loom_reproducible does */
   struct loom_comm* comm;        /* while ready or broken; NULL: broken before there was one */
   const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */

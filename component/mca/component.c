@@ -27,8 +27,10 @@ static void log_line(const char* line) {
 }
 
 static void show(enum loom_message message, const char* where, const char* cause) {
-  /* One message for one cause: of GIVEN_UP the peer shows it. MPI's error handler reports a truncation. */
-  if (message == LOOM_MESSAGE_GIVEN_UP || message == LOOM_MESSAGE_TRUNCATED) {
+  /* One message for one cause: of GIVEN_UP the peer shows it. MPI's error handler reports a truncation. To
+   * revoke a communicator is no failure. */
+  if (message == LOOM_MESSAGE_GIVEN_UP || message == LOOM_MESSAGE_TRUNCATED ||
+      message == LOOM_MESSAGE_REVOKED) {
     if (coll_loom_variables.verbose >= 1) opal_output(0, "coll:loom: %s: %s", where, cause);
     return;
   }

@@ -76,6 +76,12 @@ static bool advance(struct coll_loom_module* self) {
     exchanged = coll_loom_test_exchange(self);
     if (exchanged == LOOM_EXCHANGE_PENDING && !is_due(connection)) return false;
     connection->exchanges = exchanged == LOOM_EXCHANGE_PENDING;
+    connection->left = exchanged == LOOM_EXCHANGE_LEFT ? PMPI_Wtime() : 0;
+  }
+  if (connection->left > 0) {
+    exchanged = LOOM_EXCHANGE_LEFT;
+    if (coll_loom_may_hear_more(self, connection->left)) return false;
+    connection->left = 0;
   }
   struct loom_exchange next;
   enum loom_set_up_state state;

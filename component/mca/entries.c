@@ -40,7 +40,7 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
     if (!coll_loom_perform_small(self, &args, &result))                                       \
       return coll_loom_slow_path_##api(ARGS_##api communicator, self);                        \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
-    return coll_loom_failed(self, result);                                                    \
+    return coll_loom_failed_waiting(self, result);                                            \
   }
 
 /* Whether it is an all-to-all in place: alltoall_in_place.c. */

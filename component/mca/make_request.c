@@ -70,7 +70,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
       case COLL_LOOM_IN_ORDER:
         return make_in_order(self, args, op, type, persistent, request, error);
       case COLL_LOOM_FAILS:
-        *error = self->error;
+        *error = may_wait ? coll_loom_settled_error(self) : self->error;
         return true;
       case COLL_LOOM_DEFERRED:
         continue;

@@ -18,6 +18,9 @@
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 #include "opal/util/show_help.h"
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+#include "ompi/runtime/params.h" /* ompi_ftmpi_enabled */
+#endif
 #if OMPI_MAJOR_VERSION == 4
 #include "opal/runtime/opal_params.h" /* opal_cuda_support */
 #endif
@@ -149,9 +152,46 @@ static inline const char* coll_loom_name(const ompi_communicator_t* communicator
 /* The error class of a dead peer; 4.1 and builds without fault tolerance have none. */
 #if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
 #define COLL_LOOM_PROC_FAILED MPI_ERR_PROC_FAILED
+#define COLL_LOOM_REVOKED MPI_ERR_REVOKED
 #else
 #define COLL_LOOM_PROC_FAILED MPI_ERR_OTHER
+#define COLL_LOOM_REVOKED MPI_ERR_OTHER
 #endif
+/* Whether Open MPI hears of failed ranks and of communicators that the program revokes (ULFM). */
+static inline bool coll_loom_hears_of_failures(void) {
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+  return ompi_ftmpi_enabled;
+#else
+  return false;
+#endif
+}
+static inline bool coll_loom_is_revoked(ompi_communicator_t* communicator) {
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+  return ompi_comm_is_revoked(communicator);
+#else
+  (void)communicator;
+  return false;
+#endif
+}
+/* It has heard of a failed rank, and refuses collective calls. */
+static inline bool coll_loom_has_failed_rank(ompi_communicator_t* communicator) {
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+  return ompi_comm_coll_revoked(communicator);
+#else
+  (void)communicator;
+  return false;
+#endif
+}
+/* One of those; -1: it does not know one to which it has never sent. */
+static inline int coll_loom_failed_rank(ompi_communicator_t* communicator) {
+#if defined(OPAL_ENABLE_FT_MPI) && OPAL_ENABLE_FT_MPI
+  for (int rank = 0; rank < ompi_comm_size(communicator); ++rank)
+    if (!ompi_comm_is_proc_active(communicator, rank, false)) return rank;
+#else
+  (void)communicator;
+#endif
+  return -1;
+}
 
 /* Whether Open MPI has been built with CUDA, and uses it in this process. Up to 4.1 MPIX_Query_cuda_support
  * tells the first alone. It is an extension, which a build may lack. */

@@ -34,7 +34,7 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
     case COLL_LOOM_DEFERRED: /* never for a call that may wait */
       return false;
     case COLL_LOOM_FAILS:
-      *error = self->error;
+      *error = coll_loom_settled_error(self);
       return true;
     case COLL_LOOM_IN_ORDER:
       if (fetch_all(self, copies, error)) *error = coll_loom_in_order(self, args, op, type);
@@ -70,6 +70,6 @@ bool coll_loom_has_ended(struct coll_loom_module* self, int result, int* error) 
   *error = OMPI_SUCCESS;
   if (OPAL_LIKELY(result == LOOM_SUCCESS)) return true;
   if (result == LOOM_DECLINED) return false;
-  *error = coll_loom_failed(self, result);
+  *error = coll_loom_failed_waiting(self, result);
   return true;
 }

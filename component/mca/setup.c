@@ -8,6 +8,8 @@ int coll_loom_error_class(int result) {
       return MPI_ERR_NO_MEM;
     case LOOM_ERR_PEER_FAILED:
       return COLL_LOOM_PROC_FAILED;
+    case LOOM_ERR_REVOKED:
+      return COLL_LOOM_REVOKED;
     case LOOM_TRUNCATED:
     case LOOM_ERR_TRUNCATED:
       return MPI_ERR_TRUNCATE;
@@ -16,6 +18,13 @@ int coll_loom_error_class(int result) {
     default:
       return MPI_ERR_OTHER;
   }
+}
+
+static struct loom_health health(void* context) {
+  ompi_communicator_t* const communicator = ((const struct coll_loom_module*)context)->communicator;
+  if (coll_loom_is_revoked(communicator)) return (struct loom_health){.result = LOOM_ERR_REVOKED};
+  if (!coll_loom_has_failed_rank(communicator)) return (struct loom_health){.result = LOOM_SUCCESS};
+  return (struct loom_health){.result = LOOM_ERR_PEER_FAILED, .failed = coll_loom_failed_rank(communicator)};
 }
 
 /* While the ranks connect, the communicator is the set-up's: that leaves when it is over (connecting.c). In
@@ -43,7 +52,7 @@ static void note_failure(struct coll_loom_module* self, int result) {
   if (result == LOOM_ERR_OUT_OF_MEMORY || result == LOOM_ERR_SYSTEM || result == LOOM_ERR_DEVICE ||
       result == LOOM_ERR_INTERNAL)
     leave_exchanges(self);
-  if (self->error == OMPI_SUCCESS) self->error = coll_loom_error_class(result);
+  if (self->error == OMPI_SUCCESS || result == LOOM_ERR_REVOKED) self->error = coll_loom_error_class(result);
 }
 
 void coll_loom_break(struct coll_loom_module* self, int result) {
@@ -55,6 +64,25 @@ int coll_loom_failed(struct coll_loom_module* self, int result) {
   if (result == LOOM_TRUNCATED || result == LOOM_NOT_COPIED) return coll_loom_error_class(result);
   coll_loom_break(self, result);
   return self->error;
+}
+
+bool coll_loom_may_hear_more(struct coll_loom_module* self, double since) {
+  static const double patience_s = 1;
+  return coll_loom_hears_of_failures() && health(self).result == LOOM_SUCCESS &&
+         PMPI_Wtime() - since < patience_s;
+}
+
+int coll_loom_settled_error(struct coll_loom_module* self) {
+  if (self->error == COLL_LOOM_PROC_FAILED &&
+      !__atomic_exchange_n(&self->has_settled, true, __ATOMIC_RELAXED))
+    for (const double since = PMPI_Wtime(); coll_loom_may_hear_more(self, since);) opal_progress();
+  if (coll_loom_is_revoked(self->communicator)) self->error = COLL_LOOM_REVOKED;
+  return self->error;
+}
+
+int coll_loom_failed_waiting(struct coll_loom_module* self, int result) {
+  const int error = coll_loom_failed(self, result);
+  return result < 0 ? coll_loom_settled_error(self) : error;
 }
 
 int coll_loom_no_memory(const struct coll_loom_module* self) {
@@ -89,6 +117,7 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
                                  .size = ompi_comm_size(self->communicator),
                                  .exchange = coll_loom_exchange,
                                  .standing = coll_loom_exchange_standing,
+                                 .health = coll_loom_hears_of_failures() ? health : NULL,
                                  .name = coll_loom_name(self->communicator),
                                  .alone = is_alone(),
                                  .looks_for_devices = self->stages,

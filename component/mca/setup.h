@@ -17,8 +17,16 @@ enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int re
 int coll_loom_error_class(int result);
 /* The module fails from now on, because of a negative result of the core. */
 void coll_loom_break(struct coll_loom_module* self, int result);
+/* Of a peer that has left, or been seen dead, Open MPI may hear a little later why (ULFM): the program may
+ * ask it, and is to be told if the communicator was revoked. False once it has, or so long `since` then
+ * (PMPI_Wtime) that the peer must have left for another reason. */
+bool coll_loom_may_hear_more(struct coll_loom_module* self, double since);
 /* The MPI error of a call with this result. A negative result breaks the module, the others do not. */
 int coll_loom_failed(struct coll_loom_module* self, int result);
+/* The same for a call that may wait. */
+int coll_loom_failed_waiting(struct coll_loom_module* self, int result);
+/* What such a call returns on a communicator that has failed. */
+int coll_loom_settled_error(struct coll_loom_module* self);
 /* This rank cannot go on, and has told the user. Its peers learn that by their links, or in an exchange if
  * they have none. */
 void coll_loom_leave(struct coll_loom_module* self);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "component/core.h"
 
 namespace loom {
@@ -55,6 +56,24 @@ class Bootstrap {
   void say_orders_differ() const noexcept {
     if (raw_.orders_differ != nullptr) *raw_.orders_differ = true;
   }
+  /// What the MPI library knows of the ranks. Throws Error: kRevoked, kPeerFailed.
+  void check_health() const {
+    const loom_health health = raw_.health != nullptr ? raw_.health(raw_.context) : loom_health{};
+    if (health.result == LOOM_ERR_REVOKED)
+      throw Error(ErrorCode::kRevoked, "The program has revoked the communicator.");
+    if (health.result == LOOM_ERR_PEER_FAILED)
+      throw Error(ErrorCode::kPeerFailed,
+                  health.failed < 0
+                      ? "Open MPI has heard that a rank has failed."
+                      : loom::format("Open MPI has heard that rank {} has failed.", health.failed));
+  }
+  /// It may learn more than it knows by now.
+  bool may_hear_more() const noexcept {
+    return raw_.health != nullptr && raw_.health(raw_.context).result == LOOM_SUCCESS;
+  }
+  bool is_revoked() const noexcept {
+    return raw_.health != nullptr && raw_.health(raw_.context).result == LOOM_ERR_REVOKED;
+  }
   const char* name() const noexcept { return raw_.name; }
   void rename(const char* name) noexcept { raw_.name = name; }
 
@@ -96,6 +115,7 @@ class Bootstrap {
     else
       wait.waited = {};
     try {
+      wait.bootstrap.check_health();
       watch->look(wait.waited.count(), standing);
       return true;
     } catch (...) {
@@ -109,16 +129,17 @@ class Bootstrap {
     const loom_watch watch{.goes_on = goes_on, .context = &wait};
     const loom_exchanged exchanged = raw_.exchange(raw_.context, &wanted, &watch);
     if (exchanged == LOOM_EXCHANGED) return;
-    if (exchanged == LOOM_EXCHANGE_LEFT)
-      throw ExchangeGivenUp(Error(ErrorCode::kGivenUp, "Another rank has given up on this communicator."));
-    if (exchanged != LOOM_EXCHANGE_GIVEN_UP) throw BootstrapFailed();
     try {
-      std::rethrow_exception(wait.failure);
+      if (exchanged == LOOM_EXCHANGE_GIVEN_UP) std::rethrow_exception(wait.failure);
+      check_health();
+      if (exchanged == LOOM_EXCHANGE_LEFT)
+        throw Error(ErrorCode::kGivenUp, "Another rank has given up on this communicator.");
     } catch (const Error& cause) {
       throw ExchangeGivenUp(cause);
     } catch (const std::exception&) {
       throw ExchangeGivenUp(Error(ErrorCode::kOutOfMemory, "There is no memory left."));
     }
+    throw BootstrapFailed();
   }
 
   loom_bootstrap raw_;

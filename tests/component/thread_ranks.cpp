@@ -112,7 +112,7 @@ void Job::run(const std::function<void(Rank&)>& body) {
         std::deque<RankContext> contexts;
         for (Gatherer& gatherer : gatherers)
           self.bootstraps_.push_back({&contexts.emplace_back(RankContext{&gatherer, rank}), rank, ranks,
-                                      exchange, standing, "TEST_COMM", false, false, nullptr});
+                                      exchange, standing, nullptr, "TEST_COMM", false, false, nullptr});
         loom_runtime mine = runtime;
         if (parameters_of) mine.parameters = parameters_of(rank);
         self.process_ = std::make_unique<Process>(mine, host ? host(rank) : "testhost");

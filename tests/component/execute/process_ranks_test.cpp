@@ -104,7 +104,7 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   if (prefers_single_copy) runtime.parameters.tune = "all:single_copy";
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
-  const loom_bootstrap bootstrap{&self, self.rank, self.size, exchange, nullptr, "TEST_COMM", false, false, nullptr};
+  const loom_bootstrap bootstrap{&self, self.rank, self.size, exchange, nullptr, nullptr, "TEST_COMM", false, false, nullptr};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
   std::string wrong = body(self);
   loom_comm_destroy(self.comm);

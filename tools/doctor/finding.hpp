@@ -1,0 +1,50 @@
+// finding.hpp -- what `loom doctor` finds: a line each, and what to do about it.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace loom::tools {
+
+enum class Verdict {
+  kFine,
+  kSlower,  ///< loom runs, but not as fast as it could, or not for everything
+  kFails,   ///< loom will not run, or the job will not
+};
+constexpr const char* name_of(Verdict verdict) {
+  return verdict == Verdict::kFine ? "fine" : verdict == Verdict::kSlower ? "slower" : "fails";
+}
+
+struct Finding {
+  Verdict verdict;
+  std::string topic;  ///< one or two words
+  std::string what;
+  std::string cure;  ///< what to do; empty where it is fine
+
+  bool operator==(const Finding&) const = default;
+};
+
+class Findings {
+ public:
+  void fine(std::string topic, std::string what) {
+    all_.push_back({Verdict::kFine, std::move(topic), std::move(what), ""});
+  }
+  void slower(std::string topic, std::string what, std::string cure) {
+    all_.push_back({Verdict::kSlower, std::move(topic), std::move(what), std::move(cure)});
+  }
+  void fails(std::string topic, std::string what, std::string cure) {
+    all_.push_back({Verdict::kFails, std::move(topic), std::move(what), std::move(cure)});
+  }
+  void add(Finding finding) { all_.push_back(std::move(finding)); }
+  const std::vector<Finding>& all() const { return all_; }
+  std::size_t count(Verdict verdict) const {
+    return static_cast<std::size_t>(std::ranges::count(all_, verdict, &Finding::verdict));
+  }
+
+ private:
+  std::vector<Finding> all_;
+};
+
+}  // namespace loom::tools

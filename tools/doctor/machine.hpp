@@ -1,0 +1,18 @@
+// machine.hpp -- what of this host, its network and its GPUs matters to loom.
+#pragma once
+
+#include <string>
+
+#include "tools/doctor/finding.hpp"
+#include "topo/discover.hpp"
+
+namespace loom::tools {
+
+/// CPUs, single copies, file descriptors, shared memory. cgroup: where the container's limits are.
+void look_at_host(Findings& findings, const std::string& cgroup = "/sys/fs/cgroup",
+                  const std::string& shared_memory = "/dev/shm");
+/// Between hosts.
+void look_at_network(const std::vector<topo::UcxPort>& ports, Findings& findings);
+void look_at_gpus(const topo::LiveSources& sources, Findings& findings);
+
+}  // namespace loom::tools

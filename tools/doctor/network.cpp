@@ -1,0 +1,66 @@
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/format.hpp"
+#include "tools/doctor/machine.hpp"
+#include "tools/words.hpp"
+#include "ucx_transport/ports.hpp"
+
+namespace loom::tools {
+namespace {
+
+/// "mlx5_0:1 (400 Gbit/s)"
+std::string text_of(const topo::UcxPort& port) {
+  const std::string name = port.port > 0 ? loom::format("{}:{}", port.name, port.port) : port.name;
+  return port.speed_mbps > 0 ? loom::format("{} ({} Gbit/s)", name, port.speed_mbps / 1000) : name;
+}
+
+bool is_chosen(const std::vector<std::string>& chosen, const topo::UcxPort& port) {
+  return std::ranges::any_of(chosen, [&](const std::string& name) {
+    return name == "all" || name == port.name || name == loom::format("{}:{}", port.name, port.port);
+  });
+}
+
+void look_at_locked_memory(Findings& findings) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return;
+  constexpr rlim_t kEnough = rlim_t{1} << 30;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kEnough)
+    return findings.fine("locked memory", "enough");
+  findings.slower(
+      "locked memory", loom::format("no more than {} KiB in a process", limit.rlim_cur >> 10),
+      "ulimit -l unlimited (/etc/security/limits.conf, or LimitMEMLOCK of the batch system): network "
+      "cards read and write locked memory alone");
+}
+
+}  // namespace
+
+void look_at_network(const std::vector<topo::UcxPort>& all, Findings& findings) {
+  std::vector<topo::UcxPort> ports;
+  std::ranges::copy_if(all, std::back_inserter(ports),
+                       [](const topo::UcxPort& port) { return port.name != "lo"; });
+  if (ports.empty())
+    return findings.slower("network", "UCX finds no port beside the loopback",
+                           "jobs of one host need none; else see `ucx_info -d` and UCX_NET_DEVICES");
+  std::vector<std::string> texts;
+  for (const topo::UcxPort& port : ports) texts.push_back(text_of(port));
+  if (const char* named = std::getenv("UCX_NET_DEVICES"); named != nullptr && *named != '\0') {
+    const auto chosen = ucx_transport::listed_devices(named);
+    if (std::ranges::none_of(ports, [&](const topo::UcxPort& port) { return is_chosen(chosen, port); }))
+      return findings.fails(
+          "network",
+          loom::format("UCX_NET_DEVICES is \"{}\", but there are {}", named, loom::join(texts, ", ")),
+          "name one of these, or unset it");
+    findings.fine("network",
+                  loom::format("UCX_NET_DEVICES is \"{}\", of {}", named, loom::join(texts, ", ")));
+  } else {
+    findings.fine("network",
+                  loom::format("{} for UCX: {}", counted(ports.size(), "port"), loom::join(texts, ", ")));
+  }
+  if (std::ranges::any_of(ports, [](const topo::UcxPort& port) { return port.port > 0; }))
+    look_at_locked_memory(findings);
+}
+
+}  // namespace loom::tools

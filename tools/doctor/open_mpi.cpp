@@ -1,0 +1,211 @@
+#include "tools/doctor/open_mpi.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "base/format.hpp"
+#include "tools/doctor/subprocess.hpp"
+
+namespace loom::tools {
+namespace {
+
+constexpr std::chrono::seconds kLimit{30};
+
+/// Of "key:value" lines, as `ompi_info --parsable` prints them, the value of the first with this key.
+std::optional<std::string> value_of(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key + ":")) continue;
+    std::string value = line.substr(key.size() + 1);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+      value = value.substr(1, value.size() - 2);
+    return value;
+  }
+  return std::nullopt;
+}
+
+/// "4.1" of "4.1.4".
+std::string series_of(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+/// The first line that has this in it.
+std::string line_with(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(part) != std::string::npos) return line;
+  return "";
+}
+
+struct Parameter {
+  std::string value, source;
+};
+/// All of `ompi_info --param coll loom`, by name.
+std::map<std::string, Parameter> parameters_in(const std::string& text) {
+  const std::string prefix = "mca:coll:loom:param:";
+  std::map<std::string, Parameter> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(prefix)) continue;
+    const std::size_t begin = prefix.size(), end = line.find(':', begin);
+    if (end == std::string::npos) continue;
+    const std::string name = line.substr(begin, end - begin), rest = line.substr(end + 1);
+    if (rest.starts_with("value:")) found[name].value = rest.substr(6);
+    if (rest.starts_with("source:")) found[name].source = rest.substr(7);
+  }
+  return found;
+}
+
+class OpenMpiCheck {
+ public:
+  OpenMpiCheck(const OpenMpiSources& sources, Findings& findings) : sources_(sources), findings_(findings) {}
+
+  OpenMpi look() {
+    if (!look_at_version()) return found_;
+    look_at_plugin();
+    if (found_.has_plugin) look_at_parameters();
+    look_at_root();
+    return found_;
+  }
+
+ private:
+  Ended ask(std::vector<std::string> arguments, const std::vector<std::string>& environment = {}) const {
+    arguments.insert(arguments.begin(), {sources_.ompi_info, "--parsable"});
+    return run(arguments, kLimit, environment);
+  }
+
+  bool look_at_version() {
+    const Ended info = ask({});
+    if (info.exit_code == Ended::kNotStarted) {
+      findings_.fails("Open MPI", "there is no ompi_info on PATH",
+                      "install Open MPI (Debian: openmpi-bin), or put its bin folder first on PATH");
+      return false;
+    }
+    const auto version = value_of(info.out, "ompi:version:full");
+    if (!version) {
+      findings_.fails("Open MPI", loom::format("{} says no version of Open MPI", sources_.ompi_info),
+                      "is it another MPI's? Put Open MPI's bin folder first on PATH");
+      return false;
+    }
+    found_.version = *version;
+    const std::string series = series_of(*version), built_for = series_of(sources_.built_for);
+    if (sources_.built_for.empty()) {
+      findings_.fails(
+          "Open MPI", loom::format("{}, but this loom was built without a plugin", *version),
+          "install Open MPI's headers (Debian: libopenmpi-dev), and configure and build loom again");
+      return false;
+    }
+    if (series == built_for) {
+      findings_.fine("Open MPI",
+                     loom::format("{}; this loom was built for {}", *version, sources_.built_for));
+    } else {
+      findings_.fails("Open MPI",
+                      loom::format("{}, but this loom was built for {}", *version, sources_.built_for),
+                      "build loom again with this Open MPI's mpicc first on PATH, or use the other mpirun");
+    }
+    return true;
+  }
+
+  void look_at_plugin() {
+    Ended info = ask({"--param", "coll", "loom", "--level", "9"});
+    if (!has_plugin(info.out) && !sources_.plugin_folder.empty()) {
+      const std::string why = line_with(info.err, "mca_coll_loom");
+      const std::string path = path_with(sources_.plugin_folder);
+      Ended told =
+          ask({"--param", "coll", "loom", "--level", "9"}, {"OMPI_MCA_mca_base_component_path=" + path});
+      if (has_plugin(told.out)) {
+        found_.path = path;
+        found_.has_plugin = true;
+        findings_.slower("plugin",
+                         why.empty() ? "Open MPI does not look where it is"
+                                     : loom::format("another one does not load: {}", why),
+                         loom::format("mpirun --mca mca_base_component_path {}, or install it", path));
+        parameters_ = parameters_in(told.out);
+        return;
+      }
+      if (why.empty()) info.err = told.err;
+    }
+    if (!has_plugin(info.out)) {
+      const std::string why = line_with(info.err, "mca_coll_loom");
+      findings_.fails(
+          "plugin",
+          why.empty() ? loom::format("Open MPI finds none in {}", path_with("")) : "it does not load: " + why,
+          why.empty() ? "install it: cmake --install, or the package"
+                      : "build it again on this machine; a library that it needs may be missing here");
+      return;
+    }
+    found_.has_plugin = true;
+    const std::string version = value_of(info.out, "mca:coll:loom:version").value_or("");
+    const std::string its = line_with(info.out, "component:");
+    if (its.find(":" + sources_.version + "\"") == std::string::npos)
+      findings_.slower("plugin",
+                       loom::format("Open MPI loads another version than {}: {}", sources_.version, its),
+                       "remove the older one: docs/troubleshooting.md, \"Where the plugin lies\"");
+    else
+      findings_.fine("plugin", loom::format("Open MPI loads version {}", sources_.version));
+    parameters_ = parameters_in(info.out);
+  }
+
+  static bool has_plugin(const std::string& text) {
+    return text.find("mca:coll:loom:version") != std::string::npos;
+  }
+
+  /// mca_base_component_path as it would be with this folder first. Up to 4.1 Open MPI's own components are
+  /// in its own folder, and not in the library.
+  std::string path_with(const std::string& folder) const {
+    const std::string own = value_of(ask({"--path", "pkglibdir"}).out, "path:pkglibdir").value_or("");
+    if (folder.empty()) return own;
+    return found_.version.starts_with("4.") ? folder + ":" + own : folder;
+  }
+
+  void look_at_parameters() {
+    const Parameter& enable = parameters_["coll_loom_enable"];
+    const bool is_on = enable.value == "true" || enable.value == "1";
+    if (is_on)
+      findings_.fine("enabled", loom::format("coll_loom_enable is 1 ({})", enable.source));
+    else
+      findings_.slower("enabled", loom::format("coll_loom_enable is 0 ({})", enable.source),
+                       "mpirun --mca coll_loom_enable 1, or a line \"coll_loom_enable = 1\" in "
+                       "~/.openmpi/mca-params.conf on all hosts");
+    const Ended info = ask({"--param", "coll", "all", "--level", "9"});
+    const std::string only = value_of(info.out, "mca:coll:base:param:coll:value").value_or("");
+    const bool names_loom = ("," + only + ",").find(",loom,") != std::string::npos ||
+                            ("," + only + ",").find("^loom,") != std::string::npos;
+    const bool excludes = only.starts_with("^");
+    if (!only.empty() && excludes == names_loom)
+      findings_.fails("components",
+                      loom::format("the MCA parameter coll is \"{}\", which leaves loom out", only),
+                      excludes ? "take loom off the list" : "add loom to the list");
+    std::vector<std::string> set;
+    for (const auto& [name, parameter] : parameters_)
+      if (name != "coll_loom_enable" && !parameter.source.starts_with("default"))
+        set.push_back(loom::format("{} = {} ({})", name, parameter.value, parameter.source));
+    if (!set.empty()) findings_.fine("parameters", loom::join(set, ", "));
+  }
+
+  /// mpirun refuses root unless it is told twice.
+  void look_at_root() {
+    if (::geteuid() != 0) return;
+    const std::string prefix = found_.version.starts_with("4.") ? "OMPI" : "PRTE";
+    const std::string variable = prefix + "_ALLOW_RUN_AS_ROOT";
+    if (std::getenv(variable.c_str()) == nullptr)
+      findings_.slower("root", "mpirun refuses to run as root",
+                       loom::format("mpirun --allow-run-as-root, or {0}=1 and {0}_CONFIRM=1", variable));
+  }
+
+  const OpenMpiSources& sources_;
+  Findings& findings_;
+  OpenMpi found_;
+  std::map<std::string, Parameter> parameters_;
+};
+
+}  // namespace
+
+OpenMpi look_at_open_mpi(const OpenMpiSources& sources, Findings& findings) {
+  return OpenMpiCheck(sources, findings).look();
+}
+
+}  // namespace loom::tools
