@@ -20,5 +20,6 @@ void add_search_command(CLI::App& loom, int& exit_code);
 void add_connect_command(CLI::App& loom, int& exit_code);
 void add_plan_command(CLI::App& loom, int& exit_code);
 void add_doctor_command(CLI::App& loom, int& exit_code);
+void add_plot_command(CLI::App& loom, int& exit_code);
 
 }  // namespace loom::tools

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   loom::tools::add_connect_command(app, exit_code);
   loom::tools::add_plan_command(app, exit_code);
   loom::tools::add_doctor_command(app, exit_code);
+  loom::tools::add_plot_command(app, exit_code);
   if (const std::string complaint = unknown_command(app, argc, argv); !complaint.empty()) {
     loom::print(stderr, "loom: {}\n", complaint);
     return loom::tools::kTrouble;

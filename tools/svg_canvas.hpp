@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -90,12 +91,22 @@ class Canvas {
         "stroke-width='{:.1f}' stroke-opacity='0.8'/>\n",
         x1, y1, x1, bottom1, x2, bottom2, x2, y2, colour, width);
   }
-  /// A line through all points, which have x and y.
+  /// A line through all points, which have x and y. dashes: lengths of lines and gaps; empty: none.
   template <class Points>
-  void way(const Points& points, const char* colour, double width) {
+  void way(const Points& points, const char* colour, double width, std::string_view dashes = "") {
     ways_ += "<polyline fill='none' stroke-linejoin='round' points='";
     for (const auto& point : points) ways_ += loom::format("{:.1f},{:.1f} ", point.x, point.y);
-    ways_ += loom::format("' stroke='{}' stroke-width='{:g}'/>\n", colour, width);
+    ways_ += loom::format("' stroke='{}' stroke-width='{:g}'{}/>\n", colour, width,
+                          dashes.empty() ? "" : loom::format(" stroke-dasharray='{}'", dashes));
+  }
+  void disc(double x, double y, double radius, const char* colour) {
+    ways_ += loom::format("<circle cx='{:.1f}' cy='{:.1f}' r='{:g}' fill='{}'/>\n", x, y, radius, colour);
+  }
+  /// corners: x and y of each.
+  void outline(const std::vector<std::pair<double, double>>& corners, const char* colour, const char* fill) {
+    ways_ += "<polygon points='";
+    for (const auto& [x, y] : corners) ways_ += loom::format("{:.1f},{:.1f} ", x, y);
+    ways_ += loom::format("' fill='{}' stroke='{}' stroke-width='1.3'/>\n", fill, colour);
   }
   /// A triangle whose tip is at (x, y), of an arrow that comes from (from_x, from_y).
   void arrow_head(double from_x, double from_y, double x, double y, const char* colour) {
