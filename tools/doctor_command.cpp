@@ -107,7 +107,7 @@ class JobCheck {
     for (const char* prefix : {"OMPI", "PRTE"})
       for (const char* end : {"", "_CONFIRM"})
         environment.push_back(loom::format("{}_ALLOW_RUN_AS_ROOT{}=1", prefix, end));
-    return run(command, std::chrono::seconds(60), environment);
+    return run(command, std::chrono::seconds(60 + 2 * options_.ranks), environment);
   }
 
   const Options& options_;

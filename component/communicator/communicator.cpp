@@ -256,7 +256,7 @@ void Communicator::rethrow_as_told() const {
 /// For a while, as long as the MPI library does not say what has become of the peer.
 bool Communicator::awaits_word(const std::exception_ptr& failure,
                                std::chrono::steady_clock::time_point since) const noexcept {
-  if (!member_.bootstrap.may_hear_more() || std::chrono::steady_clock::now() - since > kPatience)
+  if (broken_ || !member_.bootstrap.may_hear_more() || std::chrono::steady_clock::now() - since > kPatience)
     return false;
   try {
     std::rethrow_exception(failure);
@@ -321,8 +321,10 @@ void Communicator::leave() noexcept {
 }
 
 /// While nobody advances requests.
-void Communicator::abandon() noexcept {
+void Communicator::abandon(std::exception_ptr cause) noexcept {
   if (std::exchange(abandoned_, true)) return;
+  abandoned_for_ = std::move(cause);
+  has_due_ = true;
   for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);
   links_.abandon();
   for (Lane& lane : lanes_) lane.links.abandon();

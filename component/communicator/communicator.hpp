@@ -145,8 +145,8 @@ class Communicator {
   /// From inside a handler: the communicator ends, and its first cause is shown. Returns the result for the C
   /// side.
   int fail() noexcept;
-  /// The peers are told.
-  void abandon() noexcept;
+  /// The peers are told. cause: of a request's failure, which is told later.
+  void abandon(std::exception_ptr cause = nullptr) noexcept;
   /// The failure of a request at that time is not to be told yet.
   bool awaits_word(const std::exception_ptr& failure,
                    std::chrono::steady_clock::time_point since) const noexcept;
@@ -194,6 +194,7 @@ class Communicator {
   void take_lanes_back() noexcept;
   void find_room_for_lanes(std::size_t bytes);
   void start_thread() noexcept;
+  [[noreturn]] void throw_abandoned() const;
   void finish_requests() noexcept;
   void finish_requests_before_call();
   void stop() noexcept;
@@ -221,7 +222,8 @@ class Communicator {
   CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
   mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
   std::atomic<bool> linking_ = false;
-  bool abandoned_ = false;       ///< the peers have been told
+  bool abandoned_ = false;  ///< the peers have been told
+  std::exception_ptr abandoned_for_;
   std::optional<Error> broken_;  ///< the cause, for all later calls
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;

@@ -155,8 +155,9 @@ void Communicator::finish_requests_before_call() {
   if (lanes_released_.load(std::memory_order_relaxed)) take_lanes_back();
   if (!has_due_) return;
   if (broken_) throw *broken_;
-  has_due_ = false;
   try {
+    if (abandoned_) throw_abandoned();
+    has_due_ = false;
     if (std::exchange(wants_pairwise_, false)) make_pairwise();
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();
@@ -165,11 +166,16 @@ void Communicator::finish_requests_before_call() {
   }
 }
 
+/// As the request that has failed, which has not told it yet, or else for a call of another one.
+void Communicator::throw_abandoned() const {
+  if (abandoned_for_) std::rethrow_exception(abandoned_for_);
+  throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
+}
+
 State Communicator::advance(Request& request) {
   if (broken_) throw *broken_;
   // A step more would take back what the peers were told.
-  if (abandoned_ || stopping_.load(std::memory_order_relaxed))
-    throw Error(ErrorCode::kGivenUp, "This rank has given up an earlier call.");
+  if (abandoned_ || stopping_.load(std::memory_order_relaxed)) throw_abandoned();
   if (request.lane) {  // counted here: several threads may start requests
     Lane& lane = *request.lane;
     const State state = lane.on_gpu ? lane.on_gpu->advance(lane.execution, request.operation)

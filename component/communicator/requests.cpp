@@ -80,7 +80,7 @@ bool RequestQueue::take_steps(Request& request, int& steps, bool may_tell) noexc
     failure_ = std::current_exception();
   } catch (...) {
     failure_ = std::current_exception();
-    communicator_.abandon();
+    communicator_.abandon(failure_);
   }
   failed_ = std::chrono::steady_clock::now();
   return false;

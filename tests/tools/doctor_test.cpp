@@ -24,6 +24,11 @@ auto says(Verdict verdict, const std::string& topic, const std::string& what) {
 
 class Doctor : public test::WithFiles {
  protected:
+  std::string script(const char* name, const std::string& text) const {
+    const std::string path = temporary(name, "#!/bin/sh\n" + text + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
   /// An ompi_info of this version. with_plugin: "", or what finds it: the line of a shell's `if`.
   std::string ompi_info(const std::string& version, const std::string& finds_plugin,
                         const std::string& more = "", const std::string& errors = "") const {
@@ -46,11 +51,15 @@ esac
     return path;
   }
   OpenMpi look(const std::string& info, const std::string& plugin_folder = "") {
-    return look_at_open_mpi(
-        {.ompi_info = info, .built_for = "4.1.4", .version = "1.2.3", .plugin_folder = plugin_folder},
-        findings_);
+    return look_at_open_mpi({.ompi_info = info,
+                             .mpirun = mpirun_,
+                             .built_for = "4.1.4",
+                             .version = "1.2.3",
+                             .plugin_folder = plugin_folder},
+                            findings_);
   }
 
+  std::string mpirun_ = "/absent";
   Findings findings_;
 };
 
@@ -59,6 +68,7 @@ const char* const kEnabled =
     "mca:coll:loom:param:coll_loom_enable:source:environment";
 
 TEST_F(Doctor, IsContentWithAPluginThatIsFoundAndEnabled) {
+  mpirun_ = script("mpirun", "echo 'mpirun (Open MPI) 4.1.6'");
   EXPECT_TRUE(look(ompi_info("4.1.6", "true", kEnabled)).has_plugin);
   EXPECT_THAT(findings_.all(), says(Verdict::kFine, "Open MPI", "4.1.6"));
   EXPECT_THAT(findings_.all(), says(Verdict::kFine, "plugin", "1.2.3"));
@@ -72,15 +82,19 @@ TEST_F(Doctor, SaysThatThereIsNoOpenMpi) {
 }
 
 TEST_F(Doctor, SaysThatAnotherMpiIsFirstOnThePath) {
-  const std::string path = temporary("ompi_info", "#!/bin/sh\necho MPICH\n");
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  EXPECT_FALSE(look(path).has_plugin);
+  EXPECT_FALSE(look(script("ompi_info", "echo MPICH")).has_plugin);
   EXPECT_THAT(findings_.all(), says(Verdict::kFails, "Open MPI", "no version"));
 }
 
 TEST_F(Doctor, SaysThatThePluginWasBuiltForAnotherSeries) {
   look(ompi_info("5.0.7", "true", kEnabled));
   EXPECT_THAT(findings_.all(), says(Verdict::kFails, "Open MPI", "5.0.7, but this loom was built for 4.1.4"));
+}
+
+TEST_F(Doctor, SaysThatMpirunIsAnotherMpis) {
+  mpirun_ = script("mpirun", "echo 'HYDRA build details:'");
+  look(ompi_info("4.1.4", "true", kEnabled));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "mpirun", "HYDRA"));
 }
 
 TEST_F(Doctor, SaysThatThePluginIsNotFound) {
@@ -120,12 +134,12 @@ TEST_F(Doctor, TellsWhichParametersAreSet) {
 
 TEST_F(Doctor, LooksAtTheLimitsOfAContainer) {
   const std::filesystem::path limit = temporary("cpu.max", "5000 100000\n");
-  look_at_host(findings_, limit.parent_path().string());
+  look_at_host(findings_, false, limit.parent_path().string());
   EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "CPUs", "the container's limit is 0.1"));
 }
 
 TEST_F(Doctor, LooksAtSharedMemory) {
-  look_at_host(findings_, "/sys/fs/cgroup", temporary("absent"));
+  look_at_host(findings_, false, "/sys/fs/cgroup", temporary("absent"));
   EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "shared memory", "there is no"));
 }
 
@@ -171,6 +185,8 @@ TEST(DoctorsReport, EndsWithWhetherLoomRuns) {
   EXPECT_THAT(text_of(findings, "here"), HasSubstr("loom runs here.\n"));
   findings.slower("a", "b", "c");
   EXPECT_THAT(text_of(findings, "here"), HasSubstr("1 line says what to do"));
+  findings.slower(kEnabledTopic, "b", "c");
+  EXPECT_THAT(text_of(findings, "here"), HasSubstr("would run here, but it is off"));
   findings.fails("a", "b", "c");
   EXPECT_THAT(text_of(findings, "here"), HasSubstr("will not run here: see 1 line"));
 }

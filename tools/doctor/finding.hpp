@@ -26,6 +26,9 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
+/// Of the line that says whether loom is on.
+inline constexpr const char* kEnabledTopic = "enabled";
+
 class Findings {
  public:
   void fine(std::string topic, std::string what) {

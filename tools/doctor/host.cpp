@@ -29,9 +29,9 @@ double cpu_limit(const std::string& cgroup) {
   return file >> quota >> period && period > 0 ? quota / period : 0;
 }
 
-void look_at_cpus(Findings& findings, const std::string& cgroup) {
-  const int cpus = allowed_cpus();
+void look_at_cpus(Findings& findings, bool is_bound, const std::string& cgroup) {
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const int cpus = is_bound ? static_cast<int>(online) : allowed_cpus();
   const double limit = cpu_limit(cgroup);
   if (limit > 0 && limit < cpus) {
     findings.slower(
@@ -126,7 +126,8 @@ void look_at_shared_memory(Findings& findings, const std::string& folder) {
     return findings.slower("shared memory", loom::format("there is no {}", folder),
                            "Open MPI needs it between ranks of a host, loom does not");
   const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
-  const std::uint64_t wanted = kOfOneRank / 16 * static_cast<std::uint64_t>(allowed_cpus());
+  const std::uint64_t wanted =
+      kOfOneRank / 16 * static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   const std::string text = loom::format("{} has {} MiB left", folder, free >> 20);
   if (free >= wanted)
     findings.fine("shared memory", text);
@@ -138,8 +139,9 @@ void look_at_shared_memory(Findings& findings, const std::string& folder) {
 
 }  // namespace
 
-void look_at_host(Findings& findings, const std::string& cgroup, const std::string& shared_memory) {
-  look_at_cpus(findings, cgroup);
+void look_at_host(Findings& findings, bool is_bound, const std::string& cgroup,
+                  const std::string& shared_memory) {
+  look_at_cpus(findings, is_bound, cgroup);
   look_at_single_copies(findings);
   look_at_shared_memory(findings, shared_memory);
   look_at_descriptors(findings);

@@ -33,8 +33,8 @@ int rank, ranks;
 /// What rank 0 hears from each rank.
 struct Facts {
   char host[256] = {}, library[256] = {};
-  int enabled = -1;  ///< -1: the plugin is not there
-  int cpus = 0, first_cpu = -1;
+  int enabled = -1;          ///< -1: the plugin is not there
+  cpu_set_t cpus;            ///< on which it may run
   double clock_ahead_s = 0;  ///< of rank 0's
 };
 
@@ -51,12 +51,8 @@ Facts facts_of_this_rank(loom::mpi::ToolInterface& tool) {
   loom::format_into(facts.library, "{}", std::string_view(library, std::strcspn(library, ",")));
   if (const auto enabled = tool.variable("coll_loom_enable"))
     facts.enabled = *enabled == "1" || *enabled == "true";
-  cpu_set_t cpus;
-  if (::sched_getaffinity(0, sizeof(cpus), &cpus) == 0) {
-    facts.cpus = CPU_COUNT(&cpus);
-    for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu)
-      if (CPU_ISSET(cpu, &cpus)) facts.first_cpu = cpu;
-  }
+  CPU_ZERO(&facts.cpus);
+  ::sched_getaffinity(0, sizeof(facts.cpus), &facts.cpus);
   return facts;
 }
 
@@ -137,7 +133,7 @@ void look_at_libraries(const std::vector<Facts>& all, Findings& findings) {
 }
 
 /// Whether all ranks have the plugin, and enable it.
-bool look_at_enabled(const std::vector<Facts>& all, Findings& findings) {
+bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& tool, Findings& findings) {
   std::vector<int> without, off;
   for (int r = 0; r < ranks; ++r) {
     if (all[static_cast<std::size_t>(r)].enabled < 0) without.push_back(r);
@@ -146,14 +142,22 @@ bool look_at_enabled(const std::vector<Facts>& all, Findings& findings) {
   const auto host_of = [&](const std::vector<int>& some) {
     return all[static_cast<std::size_t>(some[0])].host;
   };
+  const std::string only = tool.variable("coll").value_or("");
+  if (!without.empty() && !only.empty()) {
+    findings.fails(
+        "components",
+        loom::format("the MCA parameter coll is \"{}\": if that leaves loom out, it is not loaded", only),
+        "take ^loom off the list, or add loom to it");
+    return false;
+  }
   if (!without.empty()) {
     findings.fails("plugin",
-                   loom::format("{} (host {}) has no plugin", ranks_text(without), host_of(without)),
+                   loom::format("there is none on {} (host {})", ranks_text(without), host_of(without)),
                    "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
     return false;
   }
   if (off.size() == all.size()) {
-    findings.slower("enabled", "coll_loom_enable is 0 on all ranks", "mpirun --mca coll_loom_enable 1");
+    findings.slower(kEnabledTopic, "coll_loom_enable is 0 on all ranks", "mpirun --mca coll_loom_enable 1");
     return false;
   }
   if (!off.empty()) {
@@ -174,29 +178,32 @@ std::map<std::string, std::vector<int>> hosts_of(const std::vector<Facts>& all) 
   return hosts;
 }
 
-/// Ranks that are bound to one CPU, where there are more.
+/// Ranks that are bound to one CPU together, or outnumber the CPUs of all of them.
 void look_at_binding(const std::vector<Facts>& all, Findings& findings) {
   for (const auto& [host, its_ranks] : hosts_of(all)) {
-    std::map<int, std::vector<int>> by_cpu;
-    int most = 0;
+    cpu_set_t together;
+    CPU_ZERO(&together);
+    std::map<int, std::vector<int>> bound_to;  // one CPU
     for (const int r : its_ranks) {
-      const Facts& facts = all[static_cast<std::size_t>(r)];
-      most = std::max(most, facts.cpus);
-      if (facts.cpus == 1) by_cpu[facts.first_cpu].push_back(r);
+      const cpu_set_t& cpus = all[static_cast<std::size_t>(r)].cpus;
+      CPU_OR(&together, &together, &cpus);
+      if (CPU_COUNT(&cpus) != 1) continue;
+      for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(cpu, &cpus)) bound_to[cpu].push_back(r);
     }
-    for (const auto& [cpu, sharers] : by_cpu)
+    for (const auto& [cpu, sharers] : bound_to)
       if (sharers.size() > 1)
         return findings.slower(
             "binding",
             loom::format("{} of host {} are bound to one CPU ({})", ranks_text(sharers), host, cpu),
             "mpirun --bind-to none, or --map-by core and no more ranks than CPUs");
-    if (by_cpu.empty() && most < static_cast<int>(its_ranks.size()))
-      return findings.slower(
-          "binding",
-          loom::format("{} on {} of host {}", counted(its_ranks.size(), "rank"), counted(most, "CPU"), host),
-          "no more ranks than CPUs: those that wait take turns with those that work");
+    if (CPU_COUNT(&together) < static_cast<int>(its_ranks.size()))
+      return findings.slower("binding",
+                             loom::format("{} on {} of host {}", counted(its_ranks.size(), "rank"),
+                                          counted(CPU_COUNT(&together), "CPU"), host),
+                             "no more ranks than CPUs: those that wait take turns with those that work");
   }
-  findings.fine("binding", "each rank has a CPU of its own");
+  findings.fine("binding", "as many CPUs as ranks");
 }
 
 void look_at_clocks(const std::vector<Facts>& all, Findings& findings) {
@@ -255,7 +262,7 @@ void look_at_calls(loom::mpi::ToolInterface& tool, Findings& findings) {
 }
 
 void look_at_this_host(Findings& findings) {
-  look_at_host(findings);
+  look_at_host(findings, true);
   const auto ports = loom::ucx_transport::ports();
   look_at_network(ports, findings);
   look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, findings);
@@ -268,7 +275,7 @@ int look(bool lines) {
   int is_on = 0;
   if (rank == 0) {
     look_at_libraries(all, findings);
-    is_on = look_at_enabled(all, findings);
+    is_on = look_at_enabled(all, tool, findings);
   }
   // The first rank of each host looks at it.
   std::vector<int> first(static_cast<std::size_t>(ranks));

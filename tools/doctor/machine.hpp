@@ -9,7 +9,8 @@
 namespace loom::tools {
 
 /// CPUs, single copies, file descriptors, shared memory. cgroup: where the container's limits are.
-void look_at_host(Findings& findings, const std::string& cgroup = "/sys/fs/cgroup",
+/// is_bound: mpirun may have bound this process, so its own CPUs say nothing of the host's.
+void look_at_host(Findings& findings, bool is_bound = false, const std::string& cgroup = "/sys/fs/cgroup",
                   const std::string& shared_memory = "/dev/shm");
 /// Between hosts.
 void look_at_network(const std::vector<topo::UcxPort>& ports, Findings& findings);

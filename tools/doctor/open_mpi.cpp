@@ -67,6 +67,7 @@ class OpenMpiCheck {
     if (!look_at_version()) return found_;
     look_at_plugin();
     if (found_.has_plugin) look_at_parameters();
+    look_at_mpirun();
     look_at_root();
     return found_;
   }
@@ -138,7 +139,6 @@ class OpenMpiCheck {
       return;
     }
     found_.has_plugin = true;
-    const std::string version = value_of(info.out, "mca:coll:loom:version").value_or("");
     const std::string its = line_with(info.out, "component:");
     if (its.find(":" + sources_.version + "\"") == std::string::npos)
       findings_.slower("plugin",
@@ -165,9 +165,9 @@ class OpenMpiCheck {
     const Parameter& enable = parameters_["coll_loom_enable"];
     const bool is_on = enable.value == "true" || enable.value == "1";
     if (is_on)
-      findings_.fine("enabled", loom::format("coll_loom_enable is 1 ({})", enable.source));
+      findings_.fine(kEnabledTopic, loom::format("coll_loom_enable is 1 ({})", enable.source));
     else
-      findings_.slower("enabled", loom::format("coll_loom_enable is 0 ({})", enable.source),
+      findings_.slower(kEnabledTopic, loom::format("coll_loom_enable is 0 ({})", enable.source),
                        "mpirun --mca coll_loom_enable 1, or a line \"coll_loom_enable = 1\" in "
                        "~/.openmpi/mca-params.conf on all hosts");
     const Ended info = ask({"--param", "coll", "all", "--level", "9"});
@@ -189,11 +189,26 @@ class OpenMpiCheck {
   /// mpirun refuses root unless it is told twice.
   void look_at_root() {
     if (::geteuid() != 0) return;
-    const std::string prefix = found_.version.starts_with("4.") ? "OMPI" : "PRTE";
-    const std::string variable = prefix + "_ALLOW_RUN_AS_ROOT";
-    if (std::getenv(variable.c_str()) == nullptr)
-      findings_.slower("root", "mpirun refuses to run as root",
-                       loom::format("mpirun --allow-run-as-root, or {0}=1 and {0}_CONFIRM=1", variable));
+    for (const char* variable : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
+      const char* const value = std::getenv(variable);
+      if (value != nullptr && std::string(value) == "1") continue;
+      findings_.slower(
+          "root", "mpirun refuses to run as root",
+          "mpirun --allow-run-as-root, or OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+      return;
+    }
+  }
+
+  /// ompi_info and mpirun come from one installation, mostly.
+  void look_at_mpirun() {
+    const Ended asked = run({sources_.mpirun, "--version"}, kLimit);
+    if (asked.exit_code == Ended::kNotStarted)
+      findings_.fails("mpirun", "there is none on PATH", "put Open MPI's bin folder first on PATH");
+    else if (asked.out.find("Open MPI) " + found_.version) == std::string::npos)
+      findings_.fails("mpirun",
+                      loom::format("it is another one than ompi_info's {}: {}", found_.version,
+                                   asked.out.substr(0, asked.out.find('\n'))),
+                      "put Open MPI's bin folder first on PATH");
   }
 
   const OpenMpiSources& sources_;

@@ -38,6 +38,10 @@ std::string conclusion(const Findings& findings) {
   const std::size_t fails = findings.count(Verdict::kFails), slower = findings.count(Verdict::kSlower);
   if (fails > 0)
     return loom::format("loom will not run here: see {} marked \"fails\".", counted(fails, "line"));
+  if (std::ranges::any_of(findings.all(), [](const Finding& finding) {
+        return finding.topic == kEnabledTopic && finding.verdict != Verdict::kFine;
+      }))
+    return "loom would run here, but it is off: mpirun --mca coll_loom_enable 1.";
   if (slower > 0)
     return loom::format("loom runs here. {} what to do for more of it, or more speed.",
                         slower == 1 ? "1 line says" : loom::format("{} lines say", slower));

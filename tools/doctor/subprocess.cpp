@@ -89,6 +89,18 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::stri
   return error == 0 ? pid : -1;
 }
 
+/// A launcher that is asked to end takes with it what it has started, elsewhere too.
+void end(pid_t pid, int& status) {
+  constexpr int kLooks = 300;  // 3 s
+  ::kill(-pid, SIGTERM);
+  for (int look = 0; look < kLooks; ++look) {
+    if (::waitpid(pid, &status, WNOHANG) != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(-pid, SIGKILL);
+  ::waitpid(pid, &status, 0);
+}
+
 }  // namespace
 
 Ended run(const std::vector<std::string>& command, std::chrono::seconds limit,
@@ -115,10 +127,7 @@ Ended run(const std::vector<std::string>& command, std::chrono::seconds limit,
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     is_late = std::chrono::steady_clock::now() > until;
   }
-  if (is_late) {
-    ::kill(-pid, SIGKILL);
-    ::waitpid(pid, &status, 0);
-  }
+  if (is_late) end(pid, status);
   ended.exit_code = is_late               ? Ended::kTookTooLong
                     : WIFEXITED(status)   ? WEXITSTATUS(status)
                     : WIFSIGNALED(status) ? 128 + WTERMSIG(status)

@@ -14,7 +14,7 @@ struct Ended {
 };
 
 /// The program is looked for in PATH. environment: "NAME=value", beside this process's. Its stdin is empty.
-/// Over its time limit it is killed, with all that it has started in its process group.
+/// Over its time limit it is asked to end, and 3 s later killed, with its process group.
 Ended run(const std::vector<std::string>& command, std::chrono::seconds limit,
           const std::vector<std::string>& environment = {});
 
