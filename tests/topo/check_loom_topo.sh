@@ -110,7 +110,7 @@ expect 0 'the same machine' "$loom" topo diff "$data/dgx1v.xml" "$work/marked.xm
 expect 2 'nowhere.xml' "$loom" topo show nowhere.xml
 # A wrong command is named, with those that there are; every complaint says whose help to read.
 expect 2 '^loom: loom topo has no command "dance"; it has show, draw, check, convert and diff. See loom topo --help' "$loom" topo dance
-expect 2 '^loom: loom has no command "dance"; it has topo, search, connect and plan. See loom --help' "$loom" dance
+expect 2 '^loom: loom has no command "dance"; it has topo, search, connect, plan, doctor and plot. See loom --help' "$loom" dance
 expect 2 '^See loom topo convert --help' "$loom" topo convert "$data/dgx1v.xml" --to dance
 expect 2 '^loom: .*--dance' "$loom" topo show --dance
 expect 0 '^loom [0-9]+\.[0-9]+\.[0-9]+$' "$loom" --version
