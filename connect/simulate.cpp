@@ -23,7 +23,7 @@ struct Protocol : device::ProtocolCosts {
 };
 constexpr std::array kProtocols = {Protocol{device::kCostsOfLL}, Protocol{device::kCostsOfLL128},
                                    Protocol{device::kCostsOfSimple}};
-// CPUs through shared memory, and TCP between hosts (docs/benchmarks.md; 2 virtual CPUs of an Intel Xeon): 8
+// CPUs through shared memory, and TCP between hosts (docs/results; 2 virtual CPUs of an Intel Xeon): 8
 // bytes around a ring of three virtual hosts take 96 us in four steps; a cache line goes from core to core in
 // 0.15 us; two ranks of one host need 35 ms for 64 MiB, of which each sends 64 and receives as many.
 constexpr Protocol kHost = {{"host", {1, 0.15, 0.15, 24}, {1, 0.15, 0.15, 24}, 1},
