@@ -29,6 +29,25 @@ std::vector<std::size_t> counts(const Options& options, mpi::Type type, int rank
   return result;
 }
 
+/// All sizes of one type and operation.
+struct Series {
+  mpi::Type type;
+  mpi::Op op;
+  std::vector<std::size_t> counts;
+};
+
+std::vector<Series> all_series(const Options& options, int ranks) {
+  std::vector<Series> result;
+  for (const mpi::Type type : options.types) {
+    for (const mpi::Op op : options.ops) {
+      const bool reduces = options.collective->reduces;
+      if (!reduces || mpi::defined(op, type)) result.push_back({type, op, counts(options, type, ranks)});
+      if (!reduces) break;  // operations make no difference
+    }
+  }
+  return result;
+}
+
 int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool) {
   int rank, ranks;
   MPI_Comm_rank(control, &rank);
@@ -61,21 +80,20 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   Report report(options, environment, options.json_path == "-" ? stderr : stdout);
   std::optional<Floor> floor;
   if (options.floor && environment.hosts.size() == 1 && ranks > 1) floor.emplace(control, options.max_bytes);
-  if (rank == 0) report.begin();
+  const std::vector<Series> all = all_series(options, ranks);
+  std::size_t rows = 0;
+  for (const Series& series : all) rows += series.counts.size();
+  if (rank == 0) report.begin(rows);
 
   Bench bench(options, control, tool, floor ? &*floor : nullptr);
-  for (const mpi::Type type : options.types) {
-    for (const mpi::Op op : options.ops) {
-      const bool reduces = options.collective->reduces;
-      if (reduces && !mpi::defined(op, type)) continue;
-      Case one = make_case(*options.collective, type, op, rank, ranks, options.root, options.in_place);
-      one.root_step = options.rotate_root ? 1 : 0;
-      for (const std::size_t count : counts(options, type, ranks)) {
-        one.count = count;
-        const Measured measured = bench.measure(one, comms);
-        if (rank == 0) report.add(one, measured);
-      }
-      if (!reduces) break;  // operations make no difference
+  for (const Series& series : all) {
+    Case one =
+        make_case(*options.collective, series.type, series.op, rank, ranks, options.root, options.in_place);
+    one.root_step = options.rotate_root ? 1 : 0;
+    for (const std::size_t count : series.counts) {
+      one.count = count;
+      const Measured measured = bench.measure(one, comms);
+      if (rank == 0) report.add(one, measured);
     }
   }
   floor.reset();

@@ -1,10 +1,7 @@
 # Run by "cmake --install". CMakeLists.txt sets the variables in small letters, and says what goes where.
-execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
-set(prefix "")
-if(NOT CMAKE_INSTALL_PREFIX STREQUAL /usr/local)
+set(prefix ${home_plugin_prefix})  # of cmake/install_folders.cmake
+if(NOT prefix AND NOT CMAKE_INSTALL_PREFIX STREQUAL /usr/local)
   set(prefix ${CMAKE_INSTALL_PREFIX})
-elseif(NOT user_id STREQUAL 0 AND "$ENV{DESTDIR}" STREQUAL "")
-  set(prefix $ENV{HOME}/.openmpi)
 endif()
 if(plugin_dir)
   set(component_dir ${plugin_dir})

@@ -10,6 +10,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr double kLongRunSeconds = 10;  ///< from here on one wants to know how long
+
 /// GB/s, decimal as in nccl-tests.
 double gigabytes_per_second(const Case& one, double us) {
   return us > 0 ? static_cast<double>(one.bytes()) / us / 1e3 : 0;
@@ -58,7 +60,7 @@ Environment gather_environment(MPI_Comm control, mpi::ToolInterface& tool) {
   return environment;
 }
 
-void Report::begin() {
+void Report::begin(std::size_t rows) {
   const std::string library = environment_.mpi_library.substr(0, environment_.mpi_library.find(','));
   loom::print(text_, "# loom_bench {}{}{}{}{}, {} ranks on {} host(s):", options_.collective->name,
               options_.form == Form::kBlocking ? "" : loom::format(", {}", name_of(options_.form)),
@@ -76,6 +78,9 @@ void Report::begin() {
   }
   loom::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
               options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
+  if (!options_.iterations && static_cast<double>(rows) * options_.seconds_per_size >= kLongRunSeconds)
+    loom::print(text_, "# {} rows, in {:.0f} s or more\n", rows,
+                static_cast<double>(rows) * options_.seconds_per_size);
   if (options_.floor)
     loom::print(
         text_,

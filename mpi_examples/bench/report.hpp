@@ -33,7 +33,7 @@ class Report {
   Report(const Options& options, const Environment& environment, std::FILE* text)
       : options_(options), environment_(environment), text_(text) {}
 
-  void begin();
+  void begin(std::size_t rows);
   void add(const Case& one, const Measured& measured);
   void end();
   nlohmann::ordered_json json() const;
