@@ -124,7 +124,8 @@ void become_rank() {
 }
 
 void doctor(const Options& options) {
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) become_rank();
+  // mpirun's, or of srun --mpi=pmix.
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr) become_rank();
   Findings findings;
   const std::string folder = plugin_folder();
   const OpenMpi open_mpi = look_at_open_mpi(

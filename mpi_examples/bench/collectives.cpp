@@ -26,6 +26,7 @@ double all_but_own(double ranks) {
 }
 
 std::size_t wrong_reduced(const Case& one, int, const std::byte* output, std::uint64_t shift) {
+  if (!one.reduced) return 0;  // rank 0 of an exscan
   return one.reduced->count_wrong(output, one.count, shift);
 }
 
@@ -38,6 +39,21 @@ struct RootedBuffers {
   void* recv;
 };
 
+/// Each rank's block, in order.
+std::size_t wrong_gathered(const Case& one, int, const std::byte* output, std::uint64_t shift) {
+  const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
+  std::size_t wrong = 0;
+  for (std::size_t from = 0; from < one.data.size(); ++from)
+    wrong += one.data[from].count_wrong(output + from * block_bytes, one.block(), shift);
+  return wrong;
+}
+
+/// This rank's block of a reduction.
+std::size_t wrong_reduced_block(const Case& one, int, const std::byte* output, std::uint64_t shift) {
+  const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
+  return one.reduced->count_wrong(output, one.block(), shift + first);
+}
+
 /// Of an all-to-all: what each rank sends this one.
 std::size_t wrong_exchanged(const Case& one, int, const std::byte* output, std::uint64_t shift) {
   const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
@@ -49,9 +65,9 @@ std::size_t wrong_exchanged(const Case& one, int, const std::byte* output, std::
   return wrong;
 }
 
-/// Of an alltoallv with blocks of one length. Requests refer to them until the end.
+/// Of blocks of one length. Requests refer to them until the end.
 struct Lists {
-  explicit Lists(const Call& c) : counts(c.one->data.size(), c.block()) {
+  explicit Lists(const Call& c) : counts(static_cast<std::size_t>(c.one->ranks), c.block()) {
     for (std::size_t rank = 0; rank < counts.size(); ++rank)
       places.push_back(static_cast<int>(rank) * c.block());
   }
@@ -149,15 +165,33 @@ const std::array kCollectives = {
                      return PERSISTENT(Allgather)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(),
                                                   c.comm, MPI_INFO_NULL, request);
                    },
-               .count_wrong =
-                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
-                     const std::size_t block_bytes = one.block() * mpi::size_of(one.type);
-                     std::size_t wrong = 0;
-                     for (std::size_t from = 0; from < one.data.size(); ++from) {
-                       wrong += one.data[from].count_wrong(output + from * block_bytes, one.block(), shift);
-                     }
-                     return wrong;
-                   }},
+               .count_wrong = wrong_gathered},
+    Collective{.name = "allgatherv",
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kBlock,
+               .output = Part::kWhole,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     const Lists& lists = Lists::of(c);
+                     return MPI_Allgatherv(c.send, c.block(), c.type(), c.recv, lists.counts.data(),
+                                           lists.places.data(), c.type(), c.comm);
+                   },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     const Lists& lists = Lists::of(c);
+                     return MPI_Iallgatherv(c.send, c.block(), c.type(), c.recv, lists.counts.data(),
+                                            lists.places.data(), c.type(), c.comm, request);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     const Lists& lists = Lists::of(c);
+                     return PERSISTENT(Allgatherv)(c.send, c.block(), c.type(), c.recv, lists.counts.data(),
+                                                   lists.places.data(), c.type(), c.comm, MPI_INFO_NULL,
+                                                   request);
+                   },
+               .count_wrong = wrong_gathered},
     Collective{.name = "reduce_scatter_block",
                .reduces = true,
                .blocks = true,
@@ -179,11 +213,30 @@ const std::array kCollectives = {
                      return PERSISTENT(Reduce_scatter_block)(c.send, c.recv, c.block(), c.type(), c.op(),
                                                              c.comm, MPI_INFO_NULL, request);
                    },
-               .count_wrong =
-                   [](const Case& one, int, const std::byte* output, std::uint64_t shift) {
-                     const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
-                     return one.reduced->count_wrong(output, one.block(), shift + first);
-                   }},
+               .count_wrong = wrong_reduced_block},
+    Collective{.name = "reduce_scatter",
+               .reduces = true,
+               .blocks = true,
+               .has_in_place = true,
+               .input = Part::kWhole,
+               .output = Part::kBlock,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     return MPI_Reduce_scatter(c.send, c.recv, Lists::of(c).counts.data(), c.type(), c.op(),
+                                               c.comm);
+                   },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Ireduce_scatter(c.send, c.recv, Lists::of(c).counts.data(), c.type(), c.op(),
+                                                c.comm, request);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Reduce_scatter)(c.send, c.recv, Lists::of(c).counts.data(), c.type(),
+                                                       c.op(), c.comm, MPI_INFO_NULL, request);
+                   },
+               .count_wrong = wrong_reduced_block},
     Collective{.name = "alltoall",
                .blocks = true,
                .has_in_place = true,
@@ -232,6 +285,93 @@ const std::array kCollectives = {
                                                   c.comm, MPI_INFO_NULL, request);
                    },
                .count_wrong = wrong_exchanged},
+    Collective{.name = "gather",
+               .blocks = true,
+               .has_root = true,
+               .input = Part::kBlock,
+               .output = Part::kWhole,
+               .busbw_factor = all_but_own,
+               .call =
+                   [](const Call& c) {
+                     return MPI_Gather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.root,
+                                       c.comm);
+                   },
+               .start =
+                   [](const Call& c, MPI_Request* request) {
+                     return MPI_Igather(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.root,
+                                        c.comm, request);
+                   },
+               .init =
+                   [](const Call& c, MPI_Request* request) {
+                     return PERSISTENT(Gather)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(),
+                                               c.root, c.comm, MPI_INFO_NULL, request);
+                   },
+               .count_wrong =
+                   [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
+                     return one.rank == root ? wrong_gathered(one, root, output, shift) : 0;
+                   }},
+    Collective{
+        .name = "scatter",
+        .blocks = true,
+        .has_root = true,
+        .input = Part::kWhole,
+        .output = Part::kBlock,
+        .busbw_factor = all_but_own,
+        .call =
+            [](const Call& c) {
+              return MPI_Scatter(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.root, c.comm);
+            },
+        .start =
+            [](const Call& c, MPI_Request* request) {
+              return MPI_Iscatter(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.root, c.comm,
+                                  request);
+            },
+        .init =
+            [](const Call& c, MPI_Request* request) {
+              return PERSISTENT(Scatter)(c.send, c.block(), c.type(), c.recv, c.block(), c.type(), c.root,
+                                         c.comm, MPI_INFO_NULL, request);
+            },
+        .count_wrong =
+            [](const Case& one, int root, const std::byte* output, std::uint64_t shift) {
+              const std::uint64_t first = static_cast<std::uint64_t>(one.rank) * one.block();
+              return one.data[static_cast<std::size_t>(root)].count_wrong(output, one.block(), shift + first);
+            }},
+    Collective{
+        .name = "scan",
+        .reduces = true,
+        .has_in_place = true,
+        .input = Part::kWhole,
+        .output = Part::kWhole,
+        .operands = [](int rank, int) { return rank + 1; },
+        .call = [](const Call& c) { return MPI_Scan(c.send, c.recv, c.count(), c.type(), c.op(), c.comm); },
+        .start =
+            [](const Call& c, MPI_Request* request) {
+              return MPI_Iscan(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, request);
+            },
+        .init =
+            [](const Call& c, MPI_Request* request) {
+              return PERSISTENT(Scan)(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, MPI_INFO_NULL,
+                                      request);
+            },
+        .count_wrong = wrong_reduced},
+    Collective{
+        .name = "exscan",
+        .reduces = true,
+        .has_in_place = true,
+        .input = Part::kWhole,
+        .output = Part::kWhole,
+        .operands = [](int rank, int) { return rank; },
+        .call = [](const Call& c) { return MPI_Exscan(c.send, c.recv, c.count(), c.type(), c.op(), c.comm); },
+        .start =
+            [](const Call& c, MPI_Request* request) {
+              return MPI_Iexscan(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, request);
+            },
+        .init =
+            [](const Call& c, MPI_Request* request) {
+              return PERSISTENT(Exscan)(c.send, c.recv, c.count(), c.type(), c.op(), c.comm, MPI_INFO_NULL,
+                                        request);
+            },
+        .count_wrong = wrong_reduced},
     Collective{
         .name = "barrier",
         .input = Part::kNone,
@@ -272,6 +412,7 @@ Case make_case(const Collective& collective, mpi::Type type, mpi::Op op, int ran
   using mpi::Range;
   using mpi::Tile;
   if (collective.reduces) {
+    const int operands = collective.operands(rank, ranks);
     return {.type = type,
             .op = op,
             .rank = rank,
@@ -279,7 +420,8 @@ Case make_case(const Collective& collective, mpi::Type type, mpi::Op op, int ran
             .root = root,
             .in_place = in_place,
             .operand = Tile::operand(type, op, Range::kExact, rank, ranks),
-            .reduced = Tile::result(type, op, Range::kExact, ranks),
+            .reduced = operands == 0 ? std::nullopt
+                                     : std::optional(Tile::result(type, op, Range::kExact, ranks, operands)),
             .data = {}};
   }
   std::vector<Tile> data;

@@ -34,7 +34,7 @@ struct Case {
   }
 
   mpi::Tile operand;                 // this rank's input
-  std::optional<mpi::Tile> reduced;  // what a reduction gives
+  std::optional<mpi::Tile> reduced;  // what a reduction gives; none: nothing, on rank 0 of an exscan
   std::vector<mpi::Tile> data;       // every rank's input, for collectives that move data
 };
 
@@ -64,6 +64,8 @@ struct Collective {
   bool always_in_place = false;  // MPI gives it one buffer
   Part input, output;
   double (*busbw_factor)(double ranks) = [](double) { return 1.0; };  // bus bandwidth / algorithm bandwidth
+  /// How many ranks' operands the result on a rank has: of the first so many.
+  int (*operands)(int rank, int ranks) = [](int, int ranks) { return ranks; };
   int (*call)(const Call&);
   int (*start)(const Call&, MPI_Request*);  // of the nonblocking form
   int (*init)(const Call&, MPI_Request*);   // makes the persistent request for it

@@ -190,12 +190,12 @@ Tile Tile::operand(Type type, Op op, Range range, int rank, int ranks) {
   return tile;
 }
 
-Tile Tile::result(Type type, Op op, Range range, int ranks) {
+Tile Tile::result(Type type, Op op, Range range, int ranks, int operands) {
   Tile tile(type);
   with_type(type, [&]<class T>(std::type_identity<T>) {
     for (std::size_t i = 0; i < kPeriod; ++i) {
       T total = operand_value<T>(op, range, i, 0, ranks);
-      for (int rank = 1; rank < ranks; ++rank) {
+      for (int rank = 1; rank < operands; ++rank) {
         total = combine(op, total, operand_value<T>(op, range, i, rank, ranks));
       }
       put(tile.bytes_, i, total);

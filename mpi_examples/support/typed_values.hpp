@@ -47,16 +47,26 @@ enum class Range {
 template <class Function>
 decltype(auto) with_type(Type type, Function&& function) {
   switch (type) {
-    case Type::kInt8: return function(std::type_identity<std::int8_t>{});
-    case Type::kInt16: return function(std::type_identity<std::int16_t>{});
-    case Type::kInt32: return function(std::type_identity<std::int32_t>{});
-    case Type::kInt64: return function(std::type_identity<std::int64_t>{});
-    case Type::kUint8: return function(std::type_identity<std::uint8_t>{});
-    case Type::kUint16: return function(std::type_identity<std::uint16_t>{});
-    case Type::kUint32: return function(std::type_identity<std::uint32_t>{});
-    case Type::kUint64: return function(std::type_identity<std::uint64_t>{});
-    case Type::kFloat: return function(std::type_identity<float>{});
-    case Type::kDouble: break;
+    case Type::kInt8:
+      return function(std::type_identity<std::int8_t>{});
+    case Type::kInt16:
+      return function(std::type_identity<std::int16_t>{});
+    case Type::kInt32:
+      return function(std::type_identity<std::int32_t>{});
+    case Type::kInt64:
+      return function(std::type_identity<std::int64_t>{});
+    case Type::kUint8:
+      return function(std::type_identity<std::uint8_t>{});
+    case Type::kUint16:
+      return function(std::type_identity<std::uint16_t>{});
+    case Type::kUint32:
+      return function(std::type_identity<std::uint32_t>{});
+    case Type::kUint64:
+      return function(std::type_identity<std::uint64_t>{});
+    case Type::kFloat:
+      return function(std::type_identity<float>{});
+    case Type::kDouble:
+      break;
   }
   return function(std::type_identity<double>{});
 }
@@ -75,9 +85,13 @@ class Tile {
  public:
   static constexpr std::size_t kPeriod = 4093;
 
-  /// The operand of `rank` in a reduction over `ranks` ranks, and the result of that reduction.
+  /// The operand of `rank` in a reduction over `ranks` ranks, and the result of that reduction, or of the
+  /// first `operands` of it (at least 1).
   static Tile operand(Type type, Op op, Range range, int rank, int ranks);
-  static Tile result(Type type, Op op, Range range, int ranks);
+  static Tile result(Type type, Op op, Range range, int ranks, int operands);
+  static Tile result(Type type, Op op, Range range, int ranks) {
+    return result(type, op, range, ranks, ranks);
+  }
   /// Data of `rank` that is moved, not reduced.
   static Tile data(Type type, int rank);
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <set>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "device/cuda/images.hpp"
@@ -17,11 +20,12 @@ std::string version_of(const std::string& driver) {
                                               : "";
 }
 
-/// Of what each GPU is denied of others.
+/// Of which one is denied the other's memory, or each the other's.
 std::size_t denied_pairs(const std::vector<topo::GpuInfo>& gpus) {
-  std::size_t pairs = 0;
-  for (const topo::GpuInfo& gpu : gpus) pairs += gpu.p2p_denied.size();
-  return pairs;
+  std::set<std::pair<int, int>> pairs;
+  for (const topo::GpuInfo& gpu : gpus)
+    for (const int denied : gpu.p2p_denied) pairs.insert(std::minmax({gpu.device, denied}));
+  return pairs.size();
 }
 
 }  // namespace

@@ -120,6 +120,16 @@ std::string ranks_text(const std::vector<int>& some) {
   return loom::format("rank {} and {} more", some[0], some.size() - 1);
 }
 
+/// "host a", "hosts a, b, c, d and 12 more": of these ranks.
+std::string hosts_text(const std::vector<Facts>& all, const std::vector<int>& some) {
+  std::vector<std::string> names;
+  for (const int r : some)
+    if (const char* host = all[static_cast<std::size_t>(r)].host;
+        std::ranges::find(names, host) == names.end())
+      names.emplace_back(host);
+  return loom::format("{} {}", names.size() == 1 ? "host" : "hosts", listed(names));
+}
+
 void look_at_libraries(const std::vector<Facts>& all, Findings& findings) {
   std::vector<int> others;
   for (int r = 0; r < ranks; ++r)
@@ -127,8 +137,8 @@ void look_at_libraries(const std::vector<Facts>& all, Findings& findings) {
   if (others.empty()) return findings.fine("job", loom::format("{} on all ranks", all[0].library));
   const Facts& other = all[static_cast<std::size_t>(others[0])];
   findings.fails("Open MPI",
-                 loom::format("{} on rank 0, but {} on {} (host {})", all[0].library, other.library,
-                              ranks_text(others), other.host),
+                 loom::format("{} on rank 0, but {} on {} ({})", all[0].library, other.library,
+                              ranks_text(others), hosts_text(all, others)),
                  "install one version on all hosts");
 }
 
@@ -139,9 +149,6 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
     if (all[static_cast<std::size_t>(r)].enabled < 0) without.push_back(r);
     if (all[static_cast<std::size_t>(r)].enabled == 0) off.push_back(r);
   }
-  const auto host_of = [&](const std::vector<int>& some) {
-    return all[static_cast<std::size_t>(some[0])].host;
-  };
   const std::string only = tool.variable("coll").value_or("");
   if (!without.empty() && !only.empty()) {
     findings.fails(
@@ -152,7 +159,7 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
   }
   if (!without.empty()) {
     findings.fails("plugin",
-                   loom::format("there is none on {} (host {})", ranks_text(without), host_of(without)),
+                   loom::format("there is none on {} ({})", ranks_text(without), hosts_text(all, without)),
                    "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
     return false;
   }
@@ -163,8 +170,8 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
   if (!off.empty()) {
     findings.fails(
         "enabled",
-        loom::format("coll_loom_enable is 0 on {} (host {}), and 1 on others: the first collective hangs",
-                     ranks_text(off), host_of(off)),
+        loom::format("coll_loom_enable is 0 on {} ({}), and 1 on others: the first collective hangs",
+                     ranks_text(off), hosts_text(all, off)),
         "mpirun --mca coll_loom_enable 1, or the same mca-params.conf on all hosts");
     return false;
   }

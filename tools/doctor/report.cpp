@@ -26,14 +26,6 @@ std::string without_tabs(std::string text) {
   return text;
 }
 
-/// "a, b, c, d and 12 more"
-std::string listed(const std::vector<std::string>& names) {
-  const std::vector<std::string> first(
-      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostHosts)));
-  const std::string text = loom::join(first, ", ");
-  return names.size() > kMostHosts ? loom::format("{} and {} more", text, names.size() - kMostHosts) : text;
-}
-
 std::string conclusion(const Findings& findings) {
   const std::size_t fails = findings.count(Verdict::kFails), slower = findings.count(Verdict::kSlower);
   if (fails > 0)
@@ -49,6 +41,13 @@ std::string conclusion(const Findings& findings) {
 }
 
 }  // namespace
+
+std::string listed(const std::vector<std::string>& names) {
+  const std::vector<std::string> first(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostHosts)));
+  const std::string text = loom::join(first, ", ");
+  return names.size() > kMostHosts ? loom::format("{} and {} more", text, names.size() - kMostHosts) : text;
+}
 
 std::string text_of(const Findings& findings, const std::string& heading) {
   std::size_t widest = 0;

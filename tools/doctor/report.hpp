@@ -8,6 +8,9 @@
 
 namespace loom::tools {
 
+/// "a, b, c, d and 12 more"
+std::string listed(const std::vector<std::string>& names);
+
 /// A line each: verdict, topic and what, and below it the cure. Ends with a line that says whether loom runs.
 std::string text_of(const Findings& findings, const std::string& heading);
 /// "verdict<TAB>topic<TAB>what<TAB>cure", a line each.
