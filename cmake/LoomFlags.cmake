@@ -12,6 +12,10 @@ if(LOOM_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
 endif()
+if(LOOM_SANITIZE MATCHES integer)  # clang's
+  target_compile_options(loom_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/integers_ignored.txt>)
+endif()
 if(LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # Between the sanitizers' checks g++ no longer sees which values are set. The build without them warns of those
   # that are not.
