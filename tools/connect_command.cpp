@@ -176,7 +176,7 @@ void add_job_options(CLI::App& command, Options& options) {
       ->allow_extra_args(false);
   command
       .add_option(
-          "--ranks-per-node", options.ranks_per_node,
+          "--ranks-per-node,--ranks-per-host", options.ranks_per_node,
           "only the first GPUs of each machine, CPUs where it has no GPU; a list: of FILE, and of each --mix")
       ->check(not_empty());
   command.add_option("--placement", options.job.placement, "of ranks: block, round-robin or random:SEED")

@@ -178,7 +178,7 @@ topo::Model model_of(const std::string& name) {
 }
 
 void add_channel_options(CLI::App& command, ChannelOptions& options) {
-  command.add_option("--nodes", options.nodes, "machines like FILE")
+  command.add_option("--nodes,--hosts", options.nodes, "machines like FILE")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   command.add_option("--cross-nic", options.cross_nic, "0 never, 1 always, 2 where it carries more")

@@ -85,14 +85,11 @@ std::vector<std::size_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-/// On GPUs "all" is those of a size that all ranks know: what carries the others does not depend on it.
 std::vector<Collective> collectives_of(const Options& options) {
   std::vector<Collective> all;
   if (options.collectives == "all") {
     for (std::size_t i = 0; i < device::kCollectiveCount; ++i)
-      if (const auto each = static_cast<Collective>(i);
-          !options.on_gpus() ||
-          (may_carry_on_devices(each) && (!device::lists_blocks(each) || each == Collective::kAllGatherV)))
+      if (const auto each = static_cast<Collective>(i); !options.on_gpus() || may_carry_on_devices(each))
         all.push_back(each);
     return all;
   }
@@ -259,8 +256,8 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   plan.add_option("--memory", options->memory,
                   "where the buffers of all ranks lie: host, or device: on the machine's GPUs (host)")
       ->check(CLI::IsMember({"host", "device"}));
-  plan.add_option("--hosts", options->hosts, "number of hosts (1)")->check(whole_number(1, 1 << 20));
-  plan.add_option("--ranks-per-host", options->ranks_per_host,
+  plan.add_option("--hosts,--nodes", options->hosts, "number of hosts (1)")->check(whole_number(1, 1 << 20));
+  plan.add_option("--ranks-per-host,--ranks-per-node", options->ranks_per_host,
                   "ranks on each host (2), or a number for each: 8,8,4");
   plan.add_option("--collective", options->collectives,
                   "some, separated by commas, or all; on GPUs all that kernels carry (all)");

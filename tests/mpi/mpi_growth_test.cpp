@@ -13,13 +13,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/mpi/held.hpp"
+
 namespace {
+
+using loom::test::Held;
 
 int rank, ranks;
 
@@ -28,25 +30,6 @@ void require(bool condition, const std::string& what) {
   std::fprintf(stderr, "rank %d of %d: %s\n", rank, ranks, what.c_str());
   std::exit(1);
 }
-
-/// What a process holds.
-struct Held {
-  std::size_t files = 0, mappings = 0, names = 0, resident_kib = 0;
-
-  static Held now() {
-    Held result;
-    for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd"))
-      ++result.files;
-    std::string line;
-    for (std::ifstream maps("/proc/self/maps"); std::getline(maps, line);)
-      result.mappings += line.find(" rw-s ") != std::string::npos;
-    for (const auto& file : std::filesystem::directory_iterator("/dev/shm"))
-      result.names += file.path().filename().string().find("loom") != std::string::npos;
-    for (std::ifstream status("/proc/self/status"); std::getline(status, line);)
-      if (line.starts_with("VmRSS:")) result.resident_kib = std::stoul(line.substr(6));
-    return result;
-  }
-};
 
 /// A first call that waits or does not, of few bytes or many, and a second beside it.
 void use(MPI_Comm comm, int which) {
