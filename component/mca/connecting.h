@@ -3,7 +3,7 @@
  * deferred. When it is over they are made again, in their order.
  *
  * MPI asks that all ranks start the collectives of the fallback component in one order. The set-up keeps that
- * order: it begins at the same call on all ranks; until it is over only its exchanges fall back; and
+ * order: it begins at the same call on all ranks; until it is over no call falls back; and
  * afterwards all calls go in the order of the program. So all collectives of the communicator must come to
  * loom.
  *
