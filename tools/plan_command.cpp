@@ -248,7 +248,7 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   auto options = std::make_shared<Options>();
   options->exit_code = &exit_code;
   CLI::App& plan = *loom.add_subcommand(
-      "plan", "which algorithm carries a call on a communicator of some form, its predicted time, and why");
+      "plan", "Which algorithm carries a call on a communicator of some form, its predicted time, and why");
   plan.add_option(
       "FILE", options->file,
       "machine file: one rank for each of its GPUs on each host; with --memory device this machine "
