@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mpi/held.hpp"
+#include "held.hpp"
 
 namespace {
 

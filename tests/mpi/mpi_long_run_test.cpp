@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "held.hpp"
 #include "mpi_examples/support/loom_pvars.hpp"
-#include "tests/mpi/held.hpp"
 
 namespace {
 
@@ -77,13 +77,7 @@ std::uint64_t carried(loom::mpi::ToolInterface& tool) {
   return calls;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::uint64_t calls = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+void run(std::uint64_t calls) {
   loom::mpi::ToolInterface tool;
   Buffers buffers(ranks);
   const std::uint64_t warm_up = 60'000;  // until loom has settled on algorithms
@@ -114,5 +108,14 @@ int main(int argc, char** argv) {
   require(after.mappings <= before.mappings, "shared mappings grow", calls);
   require(after.names <= before.names, "names in /dev/shm grow", calls);
   require(after.resident_kib <= before.resident_kib + 256, "resident memory grows", calls);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  run(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000);
   MPI_Finalize();
 }
