@@ -12,9 +12,11 @@ if(LOOM_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
 endif()
-if(LOOM_SANITIZE MATCHES integer)  # clang's
+if(LOOM_SANITIZE MATCHES integer)
+  # clang's. Hashes and marks overflow on purpose. UBSAN_OPTIONS=halt_on_error=1 ends a program at the first report.
   target_compile_options(loom_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/integers_ignored.txt>)
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize=unsigned-integer-overflow,unsigned-shift-base
+      -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/integers_ignored.txt -fsanitize-recover=all>)
 endif()
 if(LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # Between the sanitizers' checks g++ no longer sees which values are set. The build without them warns of those

@@ -7,12 +7,14 @@
 #include <filesystem>
 
 #include "base/format.hpp"
+#include "device/cuda/images.hpp"
 #include "tools/commands.hpp"
 #include "tools/doctor/machine.hpp"
 #include "tools/doctor/open_mpi.hpp"
 #include "tools/doctor/report.hpp"
 #include "tools/doctor/subprocess.hpp"
 #include "tools/options.hpp"
+#include "tools/words.hpp"
 #include "ucx_transport/ports.hpp"
 
 namespace loom::tools {
@@ -115,17 +117,28 @@ class JobCheck {
   const std::string& folder_;
 };
 
-/// As a rank of a job: the program that speaks MPI looks at all of it.
+std::string kernels() {
+  return device::cuda::has_kernels() ? device::cuda::all_kernels() : "";
+}
+
+/// As a rank of a job: the program that speaks MPI looks at all of it. It lacks the kernels, which are large.
 void become_rank() {
   const std::string program = job_program();
-  ::execl(program.c_str(), program.c_str(), nullptr);
-  refuse(loom::format("{} is not there, or does not start; without mpirun, loom doctor looks at this host.",
-                      program));
+  ::execl(program.c_str(), program.c_str(), kernels().c_str(), nullptr);
+  refuse(loom::format(
+      "{} is not there, or does not start; without mpirun or srun, loom doctor looks at this host.",
+      program));
+}
+
+/// mpirun sets the first; srun --mpi=pmix the others, of an interactive shell as of a job of one rank.
+bool is_rank_of_job() {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
+         (std::getenv("PMIX_RANK") != nullptr && tasks != nullptr && parsed<int>(tasks).value_or(1) > 1);
 }
 
 void doctor(const Options& options) {
-  // mpirun's, or of srun --mpi=pmix.
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr) become_rank();
+  if (is_rank_of_job()) become_rank();
   Findings findings;
   const std::string folder = plugin_folder();
   const OpenMpi open_mpi = look_at_open_mpi(
@@ -133,7 +146,7 @@ void doctor(const Options& options) {
   look_at_host(findings);
   const auto ports = ucx_transport::ports();
   look_at_network(ports, findings);
-  look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, findings);
+  look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, kernels(), findings);
   if (open_mpi.has_plugin && !options.without_job) JobCheck(options, open_mpi, folder).look(findings);
   loom::print("{}", text_of(findings, loom::format("loom {} on {}", LOOM_VERSION, topo::host_name())));
   *options.exit_code = findings.count(Verdict::kFails) > 0 ? kFound : kOk;

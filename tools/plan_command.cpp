@@ -260,7 +260,7 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   plan.add_option("--ranks-per-host,--ranks-per-node", options->ranks_per_host,
                   "ranks on each host (2), or a number for each: 8,8,4");
   plan.add_option("--collective", options->collectives,
-                  "some, separated by commas, or all; on GPUs all that kernels carry (all)");
+                  "some, separated by commas, or all; on GPUs all that may stay there (all)");
   plan.add_option("--bytes", options->bytes,
                   "sizes of the whole message, all blocks together: 8,64K or powers of two, 8..1G (8..1G)");
   plan.add_option("--tune", options->tune, "rules as in coll_loom_tune");

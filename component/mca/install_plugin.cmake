@@ -1,5 +1,6 @@
 # Run by "cmake --install". CMakeLists.txt sets the variables in small letters, and says what goes where.
-set(prefix ${home_plugin_prefix})  # of cmake/install_folders.cmake
+include(${CMAKE_CURRENT_LIST_DIR}/../../cmake/install_folders.cmake)  # again, where this folder alone is installed
+set(prefix ${home_plugin_prefix})
 if(NOT prefix AND NOT CMAKE_INSTALL_PREFIX STREQUAL /usr/local)
   set(prefix ${CMAKE_INSTALL_PREFIX})
 endif()

@@ -1,7 +1,7 @@
 // collectives.hpp -- what loom_bench can measure: one table entry per collective.
 //
-// Sizes follow nccl-tests: a case's size is that of the larger of a rank's two buffers. A collective that
-// spreads or gathers blocks (allgather, reduce_scatter_block, alltoall) has count / ranks elements per block.
+// Sizes follow nccl-tests: a case's size is that of the larger of a rank's two buffers, at the root of gather
+// and scatter. A collective that spreads or gathers blocks has count / ranks elements per block.
 #pragma once
 
 #include <mpi.h>
@@ -34,7 +34,7 @@ struct Case {
   }
 
   mpi::Tile operand;                 // this rank's input
-  std::optional<mpi::Tile> reduced;  // what a reduction gives; none: nothing, on rank 0 of an exscan
+  std::optional<mpi::Tile> reduced;  // what a reduction gives; empty on rank 0 of an exscan
   std::vector<mpi::Tile> data;       // every rank's input, for collectives that move data
 };
 
@@ -64,7 +64,7 @@ struct Collective {
   bool always_in_place = false;  // MPI gives it one buffer
   Part input, output;
   double (*busbw_factor)(double ranks) = [](double) { return 1.0; };  // bus bandwidth / algorithm bandwidth
-  /// How many ranks' operands the result on a rank has: of the first so many.
+  /// The result on a rank combines the operands of this many first ranks.
   int (*operands)(int rank, int ranks) = [](int, int ranks) { return ranks; };
   int (*call)(const Call&);
   int (*start)(const Call&, MPI_Request*);  // of the nonblocking form

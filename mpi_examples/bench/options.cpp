@@ -72,7 +72,7 @@ void check(const Options& options, int ranks) {
   require(options.memory != "host" || options.on_host == 0,
           "--on-host is for buffers on devices: see --memory");
   require(!options.in_place || options.collective->has_in_place,
-          loom::format("{} has no in-place form", collective));
+          loom::format("{} in place is not measured", collective));
   require(!options.ordered_starts || options.form == Form::kPersistent,
           "--ordered-starts is about persistent requests: see --form");
   require(!options.rotate_root || options.collective->has_root, loom::format("{} has no root", collective));
@@ -153,7 +153,7 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
       ->capture_default_str();
   app.add_flag("--ordered-starts", options.ordered_starts,
                "The communicator promises that all ranks start persistent requests in one order");
-  app.add_option("--root", options.root, "Root of bcast and reduce")->capture_default_str();
+  app.add_option("--root", options.root, "Root of the collectives that have one")->capture_default_str();
   app.add_flag("--in-place", options.in_place, "Use MPI_IN_PLACE");
   app.add_flag("--check,!--no-check", options.check,
                "Check every result, outside the measured time (default)");

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kLongRunSeconds = 10;  ///< from here on one wants to know how long
+constexpr double kLongRunSeconds = 10;  ///< longer runs say in advance how long they take
 
 /// GB/s, decimal as in nccl-tests.
 double gigabytes_per_second(const Case& one, double us) {
@@ -79,7 +79,8 @@ void Report::begin(std::size_t rows) {
   loom::print(text_, "# latency in us: one call, {} over ranks; bandwidths in GB/s from the median\n",
               options_.across_ranks == AcrossRanks::kMax ? "maximum" : "average");
   if (!options_.iterations && static_cast<double>(rows) * options_.seconds_per_size >= kLongRunSeconds)
-    loom::print(text_, "# {} rows, in {:.0f} s or more\n", rows,
+    loom::print(text_, "# {}, of up to {:g} s each: some {:.0f} s\n",
+                rows == 1 ? "1 row" : loom::format("{} rows", rows), options_.seconds_per_size,
                 static_cast<double>(rows) * options_.seconds_per_size);
   if (options_.floor)
     loom::print(

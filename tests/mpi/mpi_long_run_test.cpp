@@ -78,6 +78,7 @@ std::uint64_t carried(loom::mpi::ToolInterface& tool) {
 }
 
 void run(std::uint64_t calls) {
+  require(calls > 0, "how many calls?", calls);
   loom::mpi::ToolInterface tool;
   Buffers buffers(ranks);
   const std::uint64_t warm_up = 60'000;  // until loom has settled on algorithms

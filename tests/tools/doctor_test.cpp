@@ -152,7 +152,7 @@ TEST_F(Doctor, KnowsThePortsOfUcx) {
 }
 
 TEST_F(Doctor, SaysThatThereAreNoGpus) {
-  look_at_gpus({.cuda = "libabsent.so"}, findings_);
+  look_at_gpus({.cuda = "libabsent.so"}, "", findings_);
   EXPECT_THAT(findings_.all(), says(Verdict::kFine, "GPUs", "host memory"));
 }
 

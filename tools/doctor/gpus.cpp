@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "device/cuda/images.hpp"
 #include "tools/doctor/machine.hpp"
 #include "tools/words.hpp"
 #include "topo/library.hpp"
@@ -20,7 +21,7 @@ std::string version_of(const std::string& driver) {
                                               : "";
 }
 
-/// Of which one is denied the other's memory, or each the other's.
+/// Pairs of GPUs of which at least one may not reach the other's memory.
 std::size_t denied_pairs(const std::vector<topo::GpuInfo>& gpus) {
   std::set<std::pair<int, int>> pairs;
   for (const topo::GpuInfo& gpu : gpus)
@@ -30,7 +31,7 @@ std::size_t denied_pairs(const std::vector<topo::GpuInfo>& gpus) {
 
 }  // namespace
 
-void look_at_gpus(const topo::LiveSources& sources, Findings& findings) {
+void look_at_gpus(const topo::LiveSources& sources, const std::string& kernels, Findings& findings) {
   const std::string driver = version_of(sources.cuda);
   if (driver.empty()) return findings.fine("GPUs", "no driver of CUDA's: loom is for host memory here");
   topo::Discovered found;
@@ -50,14 +51,14 @@ void look_at_gpus(const topo::LiveSources& sources, Findings& findings) {
   for (const topo::GpuInfo& gpu : gpus) least = std::min(least, gpu.compute_capability);
   findings.fine("GPUs", loom::format("{} of compute capability {}.{} or later, driver for CUDA {}",
                                      counted(gpus.size(), "GPU"), least / 10, least % 10, driver));
-  if (!device::cuda::has_kernels())
+  if (kernels.empty())
     findings.slower("kernels", "this build has none: buffers on GPUs go through the host",
                     "build it with clang or the CUDA Toolkit installed");
   else if (least > 0 && least < 70)
-    findings.slower("kernels", loom::format("{}; these GPUs are older", device::cuda::all_kernels()),
+    findings.slower("kernels", loom::format("{}; these GPUs are older", kernels),
                     "buffers on these GPUs go through the host");
   else
-    findings.fine("kernels", device::cuda::all_kernels());
+    findings.fine("kernels", kernels);
   if (const std::size_t pairs = denied_pairs(gpus); pairs > 0)
     findings.slower(
         "peer access", loom::format("the driver denies it to {} of GPUs", counted(pairs, "pair")),

@@ -1,7 +1,8 @@
 // job.cpp -- loom_doctor_job: what the ranks of a job find about it. `loom doctor` runs it, and becomes it
 // under mpirun.
 //
-//   loom_doctor_job [--lines]      --lines: for loom doctor, and about the job alone
+//   loom_doctor_job KERNELS      which ones for GPUs loom's build has, as text; empty: none
+//   loom_doctor_job --lines      for loom doctor, and about the job alone
 //
 // Until it is known that all ranks have enabled loom or none, they speak point to point alone: in a
 // collective call some would wait for the others for ever.
@@ -268,14 +269,14 @@ void look_at_calls(loom::mpi::ToolInterface& tool, Findings& findings) {
     findings.fine("calls", text);
 }
 
-void look_at_this_host(Findings& findings) {
+void look_at_this_host(const std::string& kernels, Findings& findings) {
   look_at_host(findings, true);
   const auto ports = loom::ucx_transport::ports();
   look_at_network(ports, findings);
-  look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, findings);
+  look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, kernels, findings);
 }
 
-int look(bool lines) {
+int look(bool lines, const std::string& kernels) {
   loom::mpi::ToolInterface tool;
   const std::vector<Facts> all = gather(facts_of_this_rank(tool));
   Findings findings;
@@ -299,7 +300,7 @@ int look(bool lines) {
   std::vector<std::pair<std::string, Findings>> by_host;
   if (!lines) {
     Findings mine;
-    if (first[static_cast<std::size_t>(rank)] != 0) look_at_this_host(mine);
+    if (first[static_cast<std::size_t>(rank)] != 0) look_at_this_host(kernels, mine);
     for (int from = 0; from < ranks; ++from) {
       const bool is_first = first[static_cast<std::size_t>(from)] != 0;
       if (!is_first || (rank != 0 && rank != from)) continue;
@@ -330,7 +331,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const int exit_code = look(argc > 1 && std::strcmp(argv[1], "--lines") == 0);
+  const std::string argument = argc > 1 ? argv[1] : "";
+  const int exit_code = look(argument == "--lines", argument);
   MPI_Finalize();
   return exit_code;
 }

@@ -14,6 +14,7 @@ void look_at_host(Findings& findings, bool is_bound = false, const std::string& 
                   const std::string& shared_memory = "/dev/shm");
 /// Between hosts.
 void look_at_network(const std::vector<topo::UcxPort>& ports, Findings& findings);
-void look_at_gpus(const topo::LiveSources& sources, Findings& findings);
+/// kernels: which ones loom's build has for them; empty: none.
+void look_at_gpus(const topo::LiveSources& sources, const std::string& kernels, Findings& findings);
 
 }  // namespace loom::tools

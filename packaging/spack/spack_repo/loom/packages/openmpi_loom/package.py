@@ -9,7 +9,7 @@ from spack.package import *
 class OpenmpiLoom(CMakePackage, CudaPackage):
     """loom, a collectives component for Open MPI: shared memory inside a host, UCX between hosts, kernels on GPUs."""
 
-    # The commit that this recipe is part of.
+    # The clone of loom in which this recipe lies. A source archive is none: give the address of a repository.
     git = Path(__file__).resolve().parents[6].as_uri()
 
     license("BSD-3-Clause")
