@@ -4,6 +4,8 @@
 //
 //   mpirun -n 4 --mca coll_loom_enable 1 conjugate_gradient --grid 64
 //
+// --compare solves it a second time on a communicator without loom, and prints both times.
+//
 // With --memory device each rank solves on the first GPU that it sees, and MPI calls get addresses there. The
 // allreduces are of 512 bytes then, a sum for each block of threads.
 //
@@ -12,6 +14,8 @@
 // kernels.
 
 #include <mpi.h>
+
+#include <mpi-ext.h>  // wants mpi.h
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -142,8 +146,8 @@ double norm(const Field& a) {
 }
 
 /// Solves A x = b from x = 0 until the residual has shrunk by `tolerance`; returns the iterations.
-int solve(const Field& b, Field& x, double tolerance, int most_iterations) {
-  loom::mpi::DotProduct dots(x.where(), MPI_COMM_WORLD);
+int solve(const Field& b, Field& x, double tolerance, int most_iterations, MPI_Comm comm) {
+  loom::mpi::DotProduct dots(x.where(), comm);
   const auto dot = [&](const Field& u, const Field& v) {
     return dots(u.begin(), v.begin(), u.slab().points());
   };
@@ -167,8 +171,32 @@ int solve(const Field& b, Field& x, double tolerance, int most_iterations) {
   return iteration;
 }
 
+struct Solved {
+  int iterations;
+  double seconds;
+  double us_each() const { return 1e6 * seconds / std::max(iterations, 1); }
+};
+
+Solved timed_solve(const Field& b, Field& x, double tolerance, int most_iterations, MPI_Comm comm) {
+  MPI_Barrier(comm);
+  const double start = MPI_Wtime();
+  const int iterations = solve(b, x, tolerance, most_iterations, comm);
+  return {iterations, MPI_Wtime() - start};
+}
+
+/// The same on a communicator without loom.
+Solved solve_without_loom(const Field& b, double tolerance, int most_iterations) {
+  MPI_Comm comm = loom::mpi::dup_without_loom(MPI_COMM_WORLD);
+  Field first(b.slab(), b.where()), x(b.slab(), b.where());
+  solve(b, first, tolerance, 1, comm);
+  const Solved solved = timed_solve(b, x, tolerance, most_iterations, comm);
+  MPI_Comm_free(&comm);
+  return solved;
+}
+
 /// The CPU poses the problem and judges the solution.
-int run(int grid, double tolerance, MemoryKind where, bool requires_loom, int rank, int ranks) {
+int run(int grid, double tolerance, MemoryKind where, bool compares, bool requires_loom, int rank,
+        int ranks) {
   const Slab slab(grid, rank, ranks);
   const Field known = known_solution(slab);
   Field posed(slab, MemoryKind::kHost);
@@ -176,13 +204,11 @@ int run(int grid, double tolerance, MemoryKind where, bool requires_loom, int ra
 
   const Field b(posed, where);
   Field x(slab, where), first(slab, where);
-  solve(b, first, tolerance, 1);  // the first calls connect the ranks, and load kernels
+  solve(b, first, tolerance, 1, MPI_COMM_WORLD);  // the first calls connect the ranks, and load kernels
   loom::mpi::CarriedAllreduces carried(where == MemoryKind::kDevice);
   MPI_Barrier(MPI_COMM_WORLD);
-  const double start = MPI_Wtime();
-  const int iterations = solve(b, x, tolerance, 20 * grid);
-  const double seconds = MPI_Wtime() - start;
-  const auto [by_loom, all_by_loom] = carried.of(2 * iterations + 1);
+  const Solved solved = timed_solve(b, x, tolerance, 20 * grid, MPI_COMM_WORLD);
+  const auto [by_loom, all_by_loom] = carried.of(2 * solved.iterations + 1);
 
   // The residual that the iteration updates drifts from the true one, so judge by the true one.
   Field solution(x, MemoryKind::kHost), difference(slab, MemoryKind::kHost);
@@ -198,8 +224,14 @@ int run(int grid, double tolerance, MemoryKind where, bool requires_loom, int ra
     loom::print(
         "grid {0}^3, {1} ranks: {2} iterations, {3:.3f} s ({4:.1f} us each), residual {5:.1e}, error "
         "{6:.1e}: {7}\n{8}\n",
-        grid, ranks, iterations, seconds, 1e6 * seconds / std::max(iterations, 1), residual, error,
+        grid, ranks, solved.iterations, solved.seconds, solved.us_each(), residual, error,
         right ? "right" : "WRONG", by_loom);
+  if (compares) {
+    const Solved other = solve_without_loom(b, tolerance, 20 * grid);
+    if (rank == 0)
+      loom::print("without loom: {} iterations, {:.3f} s ({:.1f} us each)\n", other.iterations, other.seconds,
+                  other.us_each());
+  }
   return right && (all_by_loom || !requires_loom) ? 0 : 1;
 }
 
@@ -214,7 +246,7 @@ int main(int argc, char** argv) {
   int grid = 48;
   double tolerance = 1e-9;
   std::string memory = "host";
-  bool requires_loom = false;
+  bool compares = false, requires_loom = false;
   CLI::App app("Solves Poisson's equation by conjugate gradients and checks the solution.",
                "conjugate_gradient");
   app.add_option("--grid", grid, "Inner points per edge of the box")
@@ -226,6 +258,7 @@ int main(int argc, char** argv) {
   app.add_option("--memory", memory, "Where to solve: host, or device, the first GPU that the rank sees")
       ->check(loom::mpi::why_not_in)
       ->capture_default_str();
+  app.add_flag("--compare", compares, "Solve it without loom, too");
   app.add_flag("--require-loom", requires_loom,
                "Fail unless loom carried every allreduce, of device memory on the GPUs");
   int exit_code = 0;
@@ -233,7 +266,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     const std::string no_gpu = loom::mpi::why_no_gpu(memory == "device", MPI_COMM_WORLD);
     if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
-    exit_code = run(grid, tolerance, loom::mpi::memory_named(memory), requires_loom, rank, ranks);
+    if (compares && memory != "host" && MPIX_Query_cuda_support() != 1)
+      throw CLI::ValidationError("--compare", "this Open MPI has no CUDA, so it cannot take device memory");
+    exit_code = run(grid, tolerance, loom::mpi::memory_named(memory), compares, requires_loom, rank, ranks);
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     exit_code = app.exit(error, text, text) == 0 ? 0 : 2;  // all ranks read the same arguments

@@ -4,6 +4,8 @@
 //
 //   mpirun -n 4 --mca coll_loom_enable 1 data_parallel_training
 //
+// --compare trains a second time on a communicator without loom, and prints both times.
+//
 // With --memory device each rank trains on the first GPU that it sees, and MPI calls get addresses there.
 //
 // The samples are of a function that such a network can be, so the loss can fall to nothing. Checks: it
@@ -12,6 +14,8 @@
 // met; 2 bad arguments, or no kernels.
 
 #include <mpi.h>
+
+#include <mpi-ext.h>  // wants mpi.h
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -42,7 +46,7 @@ constexpr double kRate = 0.1, kMomentum = 0.9, kLossBound = 0.01, kTolerance = 1
 struct Options {
   int samples = 1000, hidden = 32, steps = kStepsToBound;
   std::string memory = "host";
-  bool requires_loom = false;
+  bool compares = false, requires_loom = false;
 };
 
 /// Between -most and most.
@@ -198,15 +202,34 @@ bool same_on_all_ranks(std::uint64_t value) {
   return least == most;
 }
 
+/// Seconds.
+double train(Network& network, int steps) {
+  const double start = MPI_Wtime();
+  for (int i = 0; i < steps; ++i) network.step();
+  return MPI_Wtime() - start;
+}
+
+/// The same on a communicator without loom.
+double train_without_loom(const Options& options, int rank, int ranks) {
+  MPI_Comm comm = loom::mpi::dup_without_loom(MPI_COMM_WORLD);
+  double seconds;
+  {
+    Network network(options, Samples(options.samples, rank, ranks), loom::mpi::memory_named(options.memory),
+                    comm);
+    network.loss();
+    seconds = train(network, options.steps);
+  }
+  MPI_Comm_free(&comm);
+  return seconds;
+}
+
 int run(const Options& options, int rank, int ranks) {
   const MemoryKind where = loom::mpi::memory_named(options.memory);
   Network network(options, Samples(options.samples, rank, ranks), where, MPI_COMM_WORLD);
   loom::mpi::CarriedAllreduces carried(where == MemoryKind::kDevice);
   const double loss_before =
       network.loss();  // by a blocking call, which prepares what the others need on GPUs
-  const double start = MPI_Wtime();
-  for (int i = 0; i < options.steps; ++i) network.step();
-  const double seconds = MPI_Wtime() - start;
+  const double seconds = train(network, options.steps);
   const double loss = network.loss();
   const auto [by_loom, all_by_loom] = carried.of(network.layers() * options.steps + 2);
 
@@ -229,6 +252,11 @@ int run(const Options& options, int rank, int ranks) {
         "weights {} on all ranks, {:.1e} from those of one: {}\n{}\n",
         options.samples, weights.size(), ranks, options.steps, seconds, 1e6 * seconds / options.steps,
         loss_before, loss, same ? "the same" : "DIFFERENT", difference, right ? "right" : "WRONG", by_loom);
+  if (options.compares) {
+    const double other = train_without_loom(options, rank, ranks);
+    if (rank == 0)
+      loom::print("without loom: {:.3f} s ({:.1f} us each)\n", other, 1e6 * other / options.steps);
+  }
   return right && (all_by_loom || !options.requires_loom) ? 0 : 1;
 }
 
@@ -256,6 +284,7 @@ int main(int argc, char** argv) {
                  "Where to train: host, or device, the first GPU that the rank sees")
       ->check(loom::mpi::why_not_in)
       ->capture_default_str();
+  app.add_flag("--compare", options.compares, "Train without loom, too");
   app.add_flag("--require-loom", options.requires_loom,
                "Fail unless loom carried every allreduce, of device memory on the GPUs");
   int exit_code = 0;
@@ -263,6 +292,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     const std::string no_gpu = loom::mpi::why_no_gpu(options.memory == "device", MPI_COMM_WORLD);
     if (!no_gpu.empty()) throw CLI::ValidationError("--memory", no_gpu);
+    if (options.compares && options.memory != "host" && MPIX_Query_cuda_support() != 1)
+      throw CLI::ValidationError("--compare", "this Open MPI has no CUDA, so it cannot take device memory");
     exit_code = run(options, rank, ranks);
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
