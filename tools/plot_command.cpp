@@ -1,5 +1,6 @@
 // plot_command.cpp -- `loom plot`.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -17,8 +18,14 @@ struct Options {
   std::string output = "-", show = "auto";
 };
 
+/// Not a barrier.
+bool has_sizes(const Measurement& measurement) {
+  return std::ranges::any_of(measurement.curves.front().points,
+                             [](const auto& point) { return point.first > 0; });
+}
+
 std::string picture(const Options& options, const std::vector<Measurement>& all) {
-  if (options.show == "ratios" || (options.show == "auto" && all.size() > 1)) {
+  if (options.show == "ratios" || (options.show == "auto" && (all.size() > 1 || !has_sizes(all[0])))) {
     for (const Measurement& measurement : all)
       if (measurement.curves.size() < 2)
         refuse(loom::format("{}, {} has nothing to compare with: loom_bench --compare or --peers.",
@@ -29,6 +36,8 @@ std::string picture(const Options& options, const std::vector<Measurement>& all)
     refuse(loom::format(
         "--show {} takes one collective on one set of ranks; these files have {}, {} and others.",
         options.show, all[0].title, all[1].title));
+  if (!has_sizes(all[0]))
+    refuse(loom::format("{} has no sizes to show {} over: --show ratios.", all[0].title, options.show));
   return curves_svg(all[0], options.show == "bandwidth");
 }
 

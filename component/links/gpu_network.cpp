@@ -53,7 +53,7 @@ void GpuNetwork::write_handle(ByteWriter& writer) const {
   std::vector<RailId> rails;
   for (const End& end : ends_) rails.push_back(end.rail);
   std::ranges::sort(rails);
-  rails.erase(std::ranges::unique(rails).begin(), rails.end());
+  rails.erase(std::unique(rails.begin(), rails.end()), rails.end());
   writer.put(static_cast<std::uint32_t>(rails.size()));
   for (const RailId rail : rails) writer.put_all(transport_.address_of(rail));
   writer.put(static_cast<std::uint32_t>(ends_.size()));
@@ -85,7 +85,7 @@ std::vector<int> GpuNetwork::peers() const {
   std::vector<int> ranks;
   for (const End& end : ends_) ranks.push_back(end.far.peer);
   std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 

@@ -84,7 +84,7 @@ std::vector<topo::BusId> bus_ids_of(std::span<const topo::RankGpu> gpus) {
   std::vector<topo::BusId> ids;
   for (const topo::RankGpu& gpu : gpus) ids.push_back(gpu.bus_id);
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 

@@ -172,8 +172,10 @@ bool LaneExchangeExecutor::gather(std::size_t offset) {
   for (; next_ < lane_.size(); ++next_) {
     const std::byte* const from = operand(next_, offset);
     if (from == nullptr) return false;
-    const std::size_t place = static_cast<std::size_t>(next_) * call_.bytes();
-    put(next_, call_.out + place, from, call_.bytes());
+    // A packer takes blocks by number, and there may be no buffer.
+    std::byte* const to =
+        call_.out_packer == nullptr ? call_.out + static_cast<std::size_t>(next_) * call_.bytes() : nullptr;
+    put(next_, to, from, call_.bytes());
   }
   return true;
 }

@@ -42,7 +42,7 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
 bool can_read_peer_memory(std::int64_t pid, const std::byte* from, std::uint64_t expected) noexcept {
   std::uint64_t word = ~expected;
   const iovec local{&word, sizeof(word)}, remote{const_cast<std::byte*>(from), sizeof(word)};
-  return ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0) == sizeof(word) &&
+  return ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0) == ssize_t{sizeof(word)} &&
          word == expected;
 }
 

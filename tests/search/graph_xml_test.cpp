@@ -333,7 +333,7 @@ TEST(GraphXmlOfNccl, FitsTheMachinesThatNcclFoundItOn) {
             theirs["sameChannels"].get<int>());
         for (std::size_t i = 0; i < theirs["channels"].size(); ++i) {
           text += "<channel>";
-          const auto net = [&](int end) {
+          const auto net = [&, &theirs = theirs](int end) {
             if (theirs.contains("nets"))
               text += loom::format("<net dev='{}'/>", theirs["nets"][i][end].get<std::uint64_t>());
           };

@@ -91,6 +91,7 @@ class Plot {
     };
     for (const Curve& curve : measurement_.curves) include(curve);
     include(measurement_.floor);
+    if (all.most_bytes == 0) return {1, 2, 1, 2};  // nothing to show, as of a barrier
     all.least /= 1.25;
     all.most *= 1.25;
     return all;
@@ -184,8 +185,7 @@ std::string ratios_svg(const std::vector<Measurement>& measurements) {
   for (const Measurement& measurement : measurements)
     for (const auto& point : measurement.curves.front().points) sizes.push_back(point.first);
   std::ranges::sort(sizes);
-  const auto [first, last] = std::ranges::unique(sizes);
-  sizes.erase(first, last);
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   Canvas canvas;
   double y = 70;
   for (const Measurement& measurement : measurements) {

@@ -64,8 +64,8 @@ void add_row(const json& row, Measurement& measurement) {
 void sort_points(Curve& curve) {
   std::ranges::stable_sort(curve.points, {}, &std::pair<double, double>::first);
   // Of a size that was measured twice the first counts.
-  const auto [first, last] = std::ranges::unique(curve.points, {}, &std::pair<double, double>::first);
-  curve.points.erase(first, last);
+  const auto same_size = [](const auto& a, const auto& b) { return a.first == b.first; };
+  curve.points.erase(std::unique(curve.points.begin(), curve.points.end(), same_size), curve.points.end());
 }
 
 }  // namespace

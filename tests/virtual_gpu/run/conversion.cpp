@@ -16,7 +16,7 @@ Slot extended(Slot value, ptx::Type type) {
 
 Handler conversion() {
   return [](const Op& op, const Frame& frame, Mask mask) {
-    const auto [result, operand] = op.conversion;
+    const ptx::Type result = op.conversion.to, operand = op.conversion.from;
     const Slot* const from = frame.in(op, 0);
     Slot* const to = frame.out(op, 0);
     for_lanes(mask,
