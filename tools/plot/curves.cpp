@@ -213,13 +213,12 @@ std::string ratios_svg(const std::vector<Measurement>& measurements) {
       canvas.text(kNames + kCell * (static_cast<double>(i) + 0.5), y + 18, size_text(sizes[i]), 11, "middle",
                   kAxis);
   const double width = kNames + kCell * static_cast<double>(sizes.size()) + 20;
-  canvas.text(
-      20, 28,
-      loom::format("How many times faster than the best other component, {}", measurements.front().where), 15,
-      "start", "#222", true);
+  const std::string title =
+      loom::format("How many times faster than the best other component, {}", measurements.front().where);
+  canvas.text(20, 28, title, 15, "start", "#222", true);
   canvas.text(20, 48, "above 1: loom is faster; framed: slower than 0.95", 12, "start", kAxis);
   canvas.text((kNames + width) / 2, y + 38, "bytes of the message", 12, "middle", kAxis);
-  return canvas.finish(std::max(width, 560.0), y + 52);
+  return canvas.finish(std::max(width, 40 + 9.5 * static_cast<double>(title.size())), y + 52);
 }
 
 }  // namespace loom::tools

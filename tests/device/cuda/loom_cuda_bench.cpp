@@ -192,7 +192,7 @@ void bench_kernel(Ranks& world, std::size_t largest, int channels) {
     for (std::size_t bytes = 1024; bytes <= largest; bytes *= 4) {
       if (algorithm == Algorithm::kOneShot && bytes > (1U << 20)) break;
       bool all_done = true;
-      const double us = median_us(20, [&] {
+      const double us = median_us(20, [&, algorithm = algorithm, protocol = protocol] {
         for (int r = 0; r < size; ++r) {
           steps::Task task =
               divide({algorithm, protocol, channels}, bytes / sizeof(float), sizeof(float), size);

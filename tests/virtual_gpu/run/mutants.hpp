@@ -229,7 +229,8 @@ class Course {
     const int calls = algorithm > Algorithm::kAllreduceTree ? 3 : 2;
     for (const auto& [ranks, slots, channels] :
          {std::tuple{2, std::size_t{4}, by_two ? 2 : 1}, std::tuple{3, fewest, 1}})
-      ordering_.push_back({[=, this](const Program& program, const Settings& settings) {
+      ordering_.push_back({[=, this, ranks = ranks, slots = slots, channels = channels](
+                               const Program& program, const Settings& settings) {
         World world(ranks, channels, 256, slots, kWatched);
         return perform(world, program, settings, calls, call(algorithm, protocol, ranks, 1203 / sizeof(T)));
       }});
