@@ -54,7 +54,6 @@ constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 
 // tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * kKiB;
 constexpr std::size_t kMostRootedByHier = 16 * kKiB;
-constexpr std::size_t kMostGatheredByHier = 16 * kKiB;
 // Each rank needs 512 KiB of slots for each rank of another host.
 constexpr int kMostPairwiseRanks = 64;
 
@@ -257,8 +256,8 @@ bool hier_suits(const Conditions& conditions, Collective collective, std::size_t
     case Collective::kBroadcast:
     case Collective::kReduce:
       return several && all <= std::min(kMostRootedByHier, most_at_once);
-    case Collective::kAllGather:
-      return several && all <= kMostGatheredByHier;
+    case Collective::kAllGather:  // as many bytes as a ring, in one step (docs/results/between-hosts.md)
+      return several && all < kRingMinBytes;
     case Collective::kReduceScatter:
       return all < (several ? kMostScatteredByHier : kMostScatteredOfOne);
     default:

@@ -251,7 +251,8 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
     return plan(device::Collective::kAllGather, shape, bytes, {.hier = true});
   };
   EXPECT_EQ(gathers({4, 2, 2}, 4 << 10), Algorithm::kHier);
-  EXPECT_EQ(gathers({4, 2, 2}, (4 << 10) + 1), Algorithm::kFallback);
+  EXPECT_EQ(gathers({4, 2, 2}, (128 << 10) - 1), Algorithm::kHier);
+  EXPECT_EQ(gathers({4, 2, 2}, 128 << 10), Algorithm::kRing);
   EXPECT_EQ(gathers({2, 2, 1}, 8), Algorithm::kFallback);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {1000, 16, 0}, 1 << 20, {.hier = true}),
             Algorithm::kFallback);
