@@ -98,6 +98,22 @@ TEST_F(Plots, ShowRatiosByCollectiveAndSize) {
   EXPECT_THAT(text, HasSubstr("barrier|12|"));
 }
 
+TEST_F(Plots, ShowSizesThatRanksDoNotDivideInOneColumn) {
+  const auto rows = [](std::initializer_list<int> sizes) {
+    std::string text;
+    for (const int size : sizes) text += (text.empty() ? "" : ",") + row(size, 2, 3, 5);
+    return text;
+  };
+  const std::string text =
+      text_of(ratios_svg(read_measurements({temporary("a", results("bcast", rows({128, 160, 512}))),
+                                            temporary("b", results("allgather", rows({120, 504})))})));
+  EXPECT_THAT(text, HasSubstr("128|"));
+  EXPECT_THAT(text, HasSubstr("160|"));  // has its own column: bcast was measured with both
+  EXPECT_THAT(text, HasSubstr("512|"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("120|")));
+  EXPECT_THAT(text, testing::Not(HasSubstr("504|")));
+}
+
 TEST_F(Plots, OfOneSizeOrOfNothingToSeeAreStillPictures) {
   const auto read = read_measurements({temporary("a", results("barrier", row(0, 1, 2, 3)))});
   EXPECT_THAT(text_of(curves_svg(read[0], false)), HasSubstr("barrier"));

@@ -179,20 +179,50 @@ std::string curves_svg(const Measurement& measurement, bool bandwidth) {
   return Plot(measurement, bandwidth).draw();
 }
 
-std::string ratios_svg(const std::vector<Measurement>& measurements) {
-  constexpr double kCell = 46, kRow = 30, kNames = 190;
+namespace {
+
+bool has_size(const Measurement& measurement, double size) {
+  return std::ranges::any_of(measurement.curves.front().points,
+                             [&](const auto& point) { return point.first == size; });
+}
+
+/// Sizes that share a column, ascending. Where ranks do not divide a size it is a little less, so sizes of
+/// different collectives may be one; no two of the same collective are.
+std::vector<std::vector<double>> columns_of(const std::vector<Measurement>& measurements) {
   std::vector<double> sizes;
   for (const Measurement& measurement : measurements)
     for (const auto& point : measurement.curves.front().points) sizes.push_back(point.first);
   std::ranges::sort(sizes);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  std::vector<std::vector<double>> columns;
+  for (const double size : sizes) {
+    const bool joins =
+        !columns.empty() && size <= columns.back().front() * std::sqrt(2.0) &&
+        std::ranges::none_of(measurements, [&](const Measurement& measurement) {
+          return has_size(measurement, size) && std::ranges::any_of(columns.back(), [&](double other) {
+                   return has_size(measurement, other);
+                 });
+        });
+    if (!joins) columns.emplace_back();
+    columns.back().push_back(size);
+  }
+  return columns;
+}
+
+}  // namespace
+
+std::string ratios_svg(const std::vector<Measurement>& measurements) {
+  constexpr double kCell = 46, kRow = 30, kNames = 190;
+  const std::vector<std::vector<double>> columns = columns_of(measurements);
   Canvas canvas;
   double y = 70;
   for (const Measurement& measurement : measurements) {
     canvas.text(kNames - 10, y + kRow * 0.65, measurement.title, 12, "end");
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const double ratio = ratio_at(measurement, sizes[i]), x = kNames + kCell * static_cast<double>(i);
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      double ratio = 0;
+      for (const double size : columns[i]) ratio = std::max(ratio, ratio_at(measurement, size));
       if (ratio <= 0) continue;
+      const double x = kNames + kCell * static_cast<double>(i);
       // Faster is bluer, slower is more orange and framed; 4 times and more is the darkest.
       const double depth = std::min(1.0, std::abs(std::log2(ratio)) / 2);
       const auto mixed = [&](int full) { return static_cast<int>(255 - depth * (255 - full)); };
@@ -201,18 +231,16 @@ std::string ratios_svg(const std::vector<Measurement>& measurements) {
       const bool is_slower = ratio < 0.95;
       canvas.box(x, y, kCell, kRow, fill.c_str(), is_slower ? "#222" : "#ffffff", 0);
       canvas.text(x + kCell / 2, y + kRow * 0.65,
-                  loom::format(ratio >= 10 ? FormatString<const double&>("{:.0f}")
-                                           : FormatString<const double&>("{:.2f}"),
-                               ratio),
-                  11, "middle", depth > 0.75 ? "#ffffff" : "#222", is_slower);
+                  ratio >= 10 ? loom::format("{:.0f}", ratio) : loom::format("{:.2f}", ratio), 11, "middle",
+                  depth > 0.75 ? "#ffffff" : "#222", is_slower);
     }
     y += kRow;
   }
-  for (std::size_t i = 0; i < sizes.size(); ++i)
-    if (i % 2 == 0 || sizes.size() < 12)
-      canvas.text(kNames + kCell * (static_cast<double>(i) + 0.5), y + 18, size_text(sizes[i]), 11, "middle",
-                  kAxis);
-  const double width = kNames + kCell * static_cast<double>(sizes.size()) + 20;
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    if (i % 2 == 0 || columns.size() < 16)
+      canvas.text(kNames + kCell * (static_cast<double>(i) + 0.5), y + 18, size_text(columns[i].back()), 11,
+                  "middle", kAxis);
+  const double width = kNames + kCell * static_cast<double>(columns.size()) + 20;
   const std::string title =
       loom::format("How many times faster than the best other component, {}", measurements.front().where);
   canvas.text(20, 28, title, 15, "start", "#222", true);
