@@ -115,6 +115,14 @@ TEST_F(Doctor, SaysWhyThePluginDoesNotLoad) {
   EXPECT_THAT(findings_.all(), says(Verdict::kFails, "plugin", "libucp.so.0: cannot open"));
 }
 
+TEST_F(Doctor, KnowsAPluginOfAnotherSeries) {
+  look(ompi_info(
+      "4.1.4", "false", "",
+      "unable to open mca_coll_loom: libopen-pal.so.80: cannot open shared object file: No such file"));
+  EXPECT_THAT(findings_.all(),
+              says(Verdict::kFails, "plugin", "another series of Open MPI, with libopen-pal.so.80"));
+}
+
 TEST_F(Doctor, SaysThatLoomIsOffAndWhatLeavesItOut) {
   look(ompi_info(
       "4.1.4", "true",

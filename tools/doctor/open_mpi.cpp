@@ -40,6 +40,21 @@ std::string line_with(const std::string& text, const std::string& part) {
   return "";
 }
 
+/// What Open MPI says of a plugin that the loader refuses. The name of its core library counts up with its
+/// series.
+struct NotLoaded {
+  std::string why;
+  bool other_series = false;
+
+  explicit NotLoaded(const std::string& told) : why(told) {
+    const std::size_t begin = told.find("libopen-pal.so");
+    if (begin == std::string::npos || told.find("cannot open shared object") == std::string::npos) return;
+    other_series = true;
+    why = loom::format("built for another series of Open MPI, with {}",
+                       told.substr(begin, told.find(':', begin) - begin));
+  }
+};
+
 struct Parameter {
   std::string value, source;
 };
@@ -122,7 +137,7 @@ class OpenMpiCheck {
         found_.has_plugin = true;
         findings_.slower("plugin",
                          why.empty() ? "Open MPI does not look where it is"
-                                     : loom::format("another one does not load: {}", why),
+                                     : loom::format("another one does not load: {}", NotLoaded(why).why),
                          loom::format("mpirun --mca mca_base_component_path {}, or install it", path));
         parameters_ = parameters_in(told.out);
         return;
@@ -130,12 +145,14 @@ class OpenMpiCheck {
       if (why.empty()) info.err = told.err;
     }
     if (!has_plugin(info.out)) {
-      const std::string why = line_with(info.err, "mca_coll_loom");
-      findings_.fails(
-          "plugin",
-          why.empty() ? loom::format("Open MPI finds none in {}", path_with("")) : "it does not load: " + why,
-          why.empty() ? "install it: cmake --install, or the package"
-                      : "build it again on this machine; a library that it needs may be missing here");
+      const NotLoaded refused(line_with(info.err, "mca_coll_loom"));
+      findings_.fails("plugin",
+                      refused.why.empty() ? loom::format("Open MPI finds none in {}", path_with(""))
+                                          : "it does not load: " + refused.why,
+                      refused.why.empty() ? "install it: cmake --install, or the package"
+                      : refused.other_series
+                          ? "build and install loom for this Open MPI, or use the other's mpirun"
+                          : "build it again on this machine; a library that it needs may be missing here");
       return;
     }
     found_.has_plugin = true;
