@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "search/arborescence.hpp"
+
 namespace loom::search {
 
 ExactOrders::ExactOrders(int places)
@@ -227,56 +229,8 @@ double assignment_bound(std::span<const double> costs, int places, Steps& steps)
   return total;
 }
 
-/// Edmonds: every place takes its cheapest way in; circles that this makes become one place, until there is
-/// none.
 double arborescence_bound(std::span<const double> costs, int places, int root, Steps& steps) {
-  struct Edge {
-    int from, to;
-    double cost;
-  };
-  std::vector<Edge> edges;
-  for (int from = 0; from < places; ++from)
-    for (int to = 0; to < places; ++to)
-      if (from != to) edges.push_back({from, to, costs[static_cast<std::size_t>(from * places + to)]});
-  double total = 0;
-  for (;;) {
-    const auto count = static_cast<std::size_t>(places);
-    steps.take(4 * static_cast<std::int64_t>(edges.size()));
-    std::vector<double> cheapest(count, std::numeric_limits<double>::max());
-    std::vector<int> before(count, -1), circle(count, -1), seen_by(count, -1);
-    for (const Edge& edge : edges)
-      if (edge.from != edge.to && edge.cost < cheapest[static_cast<std::size_t>(edge.to)]) {
-        cheapest[static_cast<std::size_t>(edge.to)] = edge.cost;
-        before[static_cast<std::size_t>(edge.to)] = edge.from;
-      }
-    cheapest[static_cast<std::size_t>(root)] = 0;
-    int circles = 0;
-    for (int place = 0; place < places; ++place) {
-      total += cheapest[static_cast<std::size_t>(place)];
-      int here = place;
-      while (here != root && seen_by[static_cast<std::size_t>(here)] != place &&
-             circle[static_cast<std::size_t>(here)] < 0) {
-        seen_by[static_cast<std::size_t>(here)] = place;
-        here = before[static_cast<std::size_t>(here)];
-      }
-      if (here == root || circle[static_cast<std::size_t>(here)] >= 0) continue;
-      for (int on = before[static_cast<std::size_t>(here)]; on != here;
-           on = before[static_cast<std::size_t>(on)])
-        circle[static_cast<std::size_t>(on)] = circles;
-      circle[static_cast<std::size_t>(here)] = circles++;
-    }
-    if (circles == 0) return total;
-    for (int& number : circle)
-      if (number < 0) number = circles++;
-    for (Edge& edge : edges) {
-      edge.cost -= cheapest[static_cast<std::size_t>(edge.to)];
-      edge.from = circle[static_cast<std::size_t>(edge.from)];
-      edge.to = circle[static_cast<std::size_t>(edge.to)];
-    }
-    std::erase_if(edges, [](const Edge& edge) { return edge.from == edge.to; });
-    root = circle[static_cast<std::size_t>(root)];
-    places = circles;
-  }
+  return cheapest_arborescence(costs, places, root, steps).cost;
 }
 
 }  // namespace loom::search

@@ -11,6 +11,7 @@
 #include "search/graph_xml.hpp"
 #include "search/validate.hpp"
 #include "tools/commands.hpp"
+#include "tools/forest_views.hpp"
 #include "tools/options.hpp"
 #include "tools/search_compare.hpp"
 #include "tools/search_views.hpp"
@@ -163,6 +164,25 @@ bool is_for_the_plugin(const Options& options, const topo::System& system) {
          (options.pattern == "all" || options.pattern == "ring" || options.pattern == "tree");
 }
 
+constexpr const char* kForest = "forest";
+
+/// Trees of any shape, in place of channels.
+void print_forests(Options& options, const CLI::App& command, const topo::System& system) {
+  for (const char* option : {"--nodes", "--cross-nic", "--min-channels", "--channel-gbps", "--exact-gpus",
+                             "--max-steps", "--check", "--graph-dump", "--draw"})
+    if (command.count(option) > 0) refuse(loom::format("{} has no effect with --pattern forest.", option));
+  const search::PathTables tables(system);
+  if (tables.whole() == nullptr) refuse("Some GPUs reach each other through the network alone.");
+  const Forests forests = find_forests(
+      tables.whole()->paths, command.count("--max-channels") > 0 ? options.channels.max_channels : 0);
+  if (options.json)
+    loom::print("{}\n",
+                nlohmann::json::array({to_json(tables.whole()->system, forests, options.explain)}).dump(2));
+  else
+    loom::print("{}", forest_text(tables.whole()->system, forests, options.explain));
+  if (forests.all_gather.trees.empty()) *options.exit_code = kFound;
+}
+
 void search_machine(Options& options, const CLI::App& command) {
   check_options(options, command);
   if (!options.compare.empty()) {
@@ -175,6 +195,11 @@ void search_machine(Options& options, const CLI::App& command) {
   if (system.gpus().empty())
     refuse(loom::format("{} has no GPUs. loom connect takes CPUs in their place.",
                         name_of_machine(options.file)));
+  if (options.pattern == kForest) {
+    tell(notes);
+    print_forests(options, command, system);
+    return;
+  }
   const search::PathTables tables(system);
   const std::vector<SearchResult> results =
       options.graph_file.empty() ? find_channels(options, command, tables) : read_channels(options, tables);
@@ -215,6 +240,7 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       "Examples:\n"
       "  loom search dgx.xml                              its rings\n"
       "  loom search dgx.xml --pattern all --nodes 2      every pattern, with the network\n"
+      "  loom search dgx.xml --pattern forest             trees of any shape, and the optimum\n"
       "  loom search dgx.xml --explain --check            the limits tried; is the result sound?\n"
       "  loom search FOLDER --compare reference.json      beside NCCL's figures, for all files of a folder\n"
       "Exit code 1: nothing found, or not sound, or less than NCCL's.");
@@ -224,7 +250,10 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       ->check(not_empty());
   std::vector<std::string> patterns = names_of(kPatterns);
   patterns.emplace_back("all");
-  command->add_option("--pattern", options->pattern, "what data is to pass")
+  patterns.emplace_back(kForest);
+  command
+      ->add_option("--pattern", options->pattern,
+                   "what data is to pass; forest: trees of any shape, on one node")
       ->check(CLI::IsMember(patterns))
       ->capture_default_str();
   add_channel_options(*command, options->channels);

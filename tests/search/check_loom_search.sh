@@ -22,6 +22,14 @@ for field in pattern channels bound_gbps steps search_us packed_trees_gbps; do
   grep -q "\"$field\"" "$work/json" || fail "JSON without $field"
 done
 
+"$loom" search "$data/pcie-2socket.xml" --pattern forest --explain > "$work/text"
+grep -q '^forest: all-gathers .*, 100.0 %; ' "$work/text" || fail "no forest"
+grep -q '^  whatever way data take, at most .* lead out of GPUs ' "$work/text" || fail "no cut"
+"$loom" search "$data/pcie-2socket.xml" --pattern forest --max-channels 1 --json > "$work/json"
+for field in all_gather reduce_scatter trees edges cut rings_all_gather_gbps; do
+  grep -q "\"$field\"" "$work/json" || fail "JSON of a forest without $field"
+done
+
 "$loom" search "$data/dgxa100.xml" --pattern all --nodes 2 --graph-dump "$work/graph.xml" > /dev/null
 "$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --graph-dump "$work/again.xml" > /dev/null
 cmp "$work/graph.xml" "$work/again.xml" || fail "a graph file changes on its way"
@@ -51,6 +59,7 @@ grep -q 'broken.json' "$work/error" || fail "does not name the reference"
 trouble "$data" --compare "$work/reference.json"
 grep -q 'reference.json' "$work/error" || fail "does not name the reference without figures"
 trouble "$data/dgx1v.xml" --gpus 0,0,1
+refused 'nodes has no effect' "$data/dgx1v.xml" --pattern forest --nodes 2
 trouble "$data/dgx1v.xml" --gpus ""
 trouble "$data/dgx1v.xml" --markdown
 trouble "$data/dgx1v.xml" --min-channels 8 --max-channels 4
