@@ -10,9 +10,10 @@ constexpr double kLeast = 1e-9;
 
 }  // namespace
 
-Flow::Flow(const topo::System& system, Steps& steps)
-    : edges_of_(static_cast<std::size_t>(system.size())), steps_(steps) {
-  for (const topo::Link& link : system.links()) add(link.from, link.to, link.gbps);
+Flow::Flow(const topo::System& system, Steps& steps, int copies)
+    : edges_of_(static_cast<std::size_t>(system.size() * copies)), steps_(steps) {
+  for (int first = 0; first < system.size() * copies; first += system.size())
+    for (const topo::Link& link : system.links()) add(first + link.from, first + link.to, link.gbps);
 }
 
 int Flow::add_node() {

@@ -12,7 +12,8 @@ namespace loom::search {
 /// Maximum flow by shortest augmenting paths in layers (Dinic), on a machine's links.
 class Flow {
  public:
-  Flow(const topo::System& system, Steps& steps);
+  /// `copies` of the machine, not joined: node i of copy k is k * system.size() + i.
+  Flow(const topo::System& system, Steps& steps, int copies = 1);
 
   /// A node more. Edges that it gets are not limited.
   int add_node();

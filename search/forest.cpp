@@ -5,7 +5,10 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <tuple>
 
+#include "base/error.hpp"
+#include "base/format.hpp"
 #include "search/arborescence.hpp"
 #include "search/bounds.hpp"
 #include "search/flow.hpp"
@@ -19,13 +22,55 @@ constexpr double kGain = 1e-9, kProven = 1e-6;
 constexpr int kMostRounds = 400;
 constexpr std::int64_t kMostSteps = 4'000'000'000;
 
-/// A tree of every root, by root and place: the place before it, -1 at the root.
-using Bundle = std::vector<std::vector<int>>;
+/// How data come to a place.
+struct WayIn {
+  int before = -1;        ///< the place; -1: it is the root
+  int out = -1, in = -1;  ///< between nodes the ports
+  friend auto operator<=>(const WayIn&, const WayIn&) = default;
+};
+using Tree = std::vector<WayIn>;    ///< by place: node * GPUs + GPU
+using Bundle = std::vector<Tree>;   ///< by root, a GPU of node 0
+using Ports = std::pair<int, int>;  ///< out, in; -1: none lead there
+
+/// What the edges of trees take.
+class Edges {
+ public:
+  Edges(const HopTable& table, const ForestRequest& request)
+      : table_(table), gpus_(table.gpus()), reduces_(request.use == ForestUse::kReduceScatter) {
+    for (int out = 0; out < table.nets(); ++out)
+      for (int in = 0; in < table.nets(); ++in)
+        if (table.may_pair(in, out, request.cross_nic)) pairs_.emplace_back(out, in);
+  }
+
+  /// Inside a node.
+  const Hop& hop(int from, int to) const { return reduces_ ? table_.hop(to, from) : table_.hop(from, to); }
+  const Hop& way_out(int gpu, int net) const { return hop(gpu, table_.net(net)); }
+  const Hop& way_in(int net, int gpu) const { return hop(table_.net(net), gpu); }
+  const std::vector<Ports>& pairs() const noexcept { return pairs_; }
+
+  /// body(load) for each thing that a way to `place` takes.
+  template <class Body>
+  void for_loads(const WayIn& way, int place, Body&& body) const {
+    const int from = way.before % gpus_, to = place % gpus_;
+    if (way.out < 0) {
+      for (const Load& load : table_.loads(hop(from, to))) body(load);
+      return;
+    }
+    for (const Hop& part : {way_out(from, way.out), way_in(way.in, to)})
+      for (const Load& load : table_.loads(part)) body(load);
+  }
+
+ private:
+  const HopTable& table_;
+  int gpus_;
+  bool reduces_;
+  std::vector<Ports> pairs_;
+};
 
 class ForestPacking {
  public:
-  ForestPacking(const HopTable& table, ForestUse use)
-      : table_(table), n_(table.gpus()), reduces_(use == ForestUse::kReduceScatter) {
+  ForestPacking(const HopTable& table, const ForestRequest& request)
+      : table_(table), edges_(table, request), gpus_(table.gpus()), places_(gpus_ * request.nodes) {
     for (const Resource& resource : table.resources()) capacities_.push_back(resource.gbps);
   }
 
@@ -66,83 +111,165 @@ class ForestPacking {
     std::vector<Load> loads;
   };
 
-  /// Of the tree's edge, in the direction of the data.
-  const Hop& hop(int before, int place) const {
-    return reduces_ ? table_.hop(place, before) : table_.hop(before, place);
-  }
-  double price(int before, int place, const std::vector<double>& prices) const {
-    const Hop& taken = hop(before, place);
-    if (taken.count == 0) return kNever;
+  double price(const Hop& hop, const std::vector<double>& prices) const {
+    if (hop.count == 0) return kNever;
     double sum = 0;
-    for (const Load& load : table_.loads(taken))
+    for (const Load& load : table_.loads(hop))
       sum += prices[static_cast<std::size_t>(load.resource)] * load.factor;
     return sum;
+  }
+
+  /// The cheapest way between nodes for every two GPUs, by from * GPUs + to.
+  void find_ways_between(const std::vector<double>& prices, std::vector<double>& costs,
+                         std::vector<Ports>& ports) const {
+    const auto gpus = static_cast<std::size_t>(gpus_), nets = static_cast<std::size_t>(table_.nets());
+    costs.assign(gpus * gpus, kNever);
+    ports.assign(gpus * gpus, {-1, -1});
+    std::vector<double> into(nets * gpus);
+    for (int net = 0; net < table_.nets(); ++net)
+      for (int gpu = 0; gpu < gpus_; ++gpu)
+        into[static_cast<std::size_t>(net * gpus_ + gpu)] = price(edges_.way_in(net, gpu), prices);
+    for (int from = 0; from < gpus_; ++from) {
+      std::vector<double> out(nets), at(nets, kNever);
+      std::vector<int> by(nets, -1);
+      for (int net = 0; net < table_.nets(); ++net)
+        out[static_cast<std::size_t>(net)] = price(edges_.way_out(from, net), prices);
+      for (const auto& [leave, enter] : edges_.pairs())
+        if (const double cost = out[static_cast<std::size_t>(leave)];
+            cost < at[static_cast<std::size_t>(enter)])
+          at[static_cast<std::size_t>(enter)] = cost, by[static_cast<std::size_t>(enter)] = leave;
+      for (int to = 0; to < gpus_; ++to)
+        for (int net = 0; net < table_.nets(); ++net) {
+          const double cost =
+              at[static_cast<std::size_t>(net)] + into[static_cast<std::size_t>(net * gpus_ + to)];
+          const auto i = static_cast<std::size_t>(from * gpus_ + to);
+          if (cost < costs[i]) costs[i] = cost, ports[i] = {by[static_cast<std::size_t>(net)], net};
+        }
+    }
+  }
+
+  /// cost: of a GB/s of the whole.
+  Bundle cheapest(const std::vector<double>& prices, double& cost) {
+    const auto gpus = static_cast<std::size_t>(gpus_), places = static_cast<std::size_t>(places_);
+    std::vector<double> inside(gpus * gpus, 0.0), between;
+    std::vector<Ports> ports;
+    for (int from = 0; from < gpus_; ++from)
+      for (int to = 0; to < gpus_; ++to)
+        if (from != to)
+          inside[static_cast<std::size_t>(from * gpus_ + to)] = price(edges_.hop(from, to), prices);
+    if (places_ > gpus_) find_ways_between(prices, between, ports);
+    std::vector<double> costs(places * places, 0.0);
+    for (std::size_t from = 0; from < places; ++from)
+      for (std::size_t to = 0; to < places; ++to)
+        costs[from * places + to] =
+            (from / gpus == to / gpus ? inside : between)[from % gpus * gpus + to % gpus];
+    Bundle trees;
+    cost = 0;
+    for (int root = 0; root < gpus_; ++root) {
+      const Arborescence found = cheapest_arborescence(costs, places_, root, steps_);
+      cost += found.cost / places_;
+      Tree& tree = trees.emplace_back();
+      for (int place = 0; place < places_; ++place) {
+        WayIn way{found.before[static_cast<std::size_t>(place)]};
+        if (way.before >= 0 && way.before / gpus_ != place / gpus_)
+          std::tie(way.out, way.in) =
+              ports[static_cast<std::size_t>(way.before % gpus_ * gpus_ + place % gpus_)];
+        tree.push_back(way);
+      }
+    }
+    return trees;
+  }
+
+  /// How full a hop would be with a GB/s more.
+  double fullness(const Hop& hop) const {
+    if (hop.count == 0) return kNever;
+    double most = 0;
+    for (const Load& load : table_.loads(hop)) {
+      const auto i = static_cast<std::size_t>(load.resource);
+      most = std::max(most, (used_[i] + load.factor) / std::max(capacities_[i], kGain));
+    }
+    return most;
+  }
+  void take(Tree& tree, int place, const WayIn& way) {
+    edges_.for_loads(
+        way, place, [&](const Load& load) { used_[static_cast<std::size_t>(load.resource)] += load.factor; });
+    tree[static_cast<std::size_t>(place)] = way;
+  }
+
+  /// The emptiest way into another node. out: -1: there is none.
+  std::pair<WayIn, int> emptiest_between() const {
+    const auto nets = static_cast<std::size_t>(table_.nets());
+    std::vector<double> out(nets, kNever), in(nets, kNever);
+    std::vector<int> from(nets, -1), to(nets, -1);
+    for (int net = 0; net < table_.nets(); ++net)
+      for (int gpu = 0; gpu < gpus_; ++gpu) {
+        const auto i = static_cast<std::size_t>(net);
+        if (const double full = fullness(edges_.way_out(gpu, net)); full < out[i])
+          out[i] = full, from[i] = gpu;
+        if (const double full = fullness(edges_.way_in(net, gpu)); full < in[i]) in[i] = full, to[i] = gpu;
+      }
+    WayIn way;
+    int entered = -1;
+    double least = kNever;
+    for (const auto& [leave, enter] : edges_.pairs())
+      if (const double full =
+              std::max(out[static_cast<std::size_t>(leave)], in[static_cast<std::size_t>(enter)]);
+          full < least) {
+        least = full;
+        way = {from[static_cast<std::size_t>(leave)], leave, enter};
+        entered = to[static_cast<std::size_t>(enter)];
+      }
+    return {way, entered};
+  }
+
+  /// Grows a tree inside a node from the GPU that it has there. False: some GPU cannot be reached.
+  bool grow(Tree& tree, int node, int first) {
+    std::vector<int> reached{first};
+    std::vector<bool> is_reached(static_cast<std::size_t>(gpus_), false);
+    is_reached[static_cast<std::size_t>(first)] = true;
+    while (static_cast<int>(reached.size()) < gpus_) {
+      double least = kNever;
+      int from = -1, to = -1;
+      for (const int here : reached)
+        for (int gpu = 0; gpu < gpus_; ++gpu) {
+          if (is_reached[static_cast<std::size_t>(gpu)]) continue;
+          const double full = fullness(edges_.hop(here, gpu));
+          if (full < least) least = full, from = here, to = gpu;
+        }
+      steps_.take(static_cast<std::int64_t>(reached.size()) * gpus_ * 8);
+      if (to < 0) return false;
+      take(tree, node * gpus_ + to, {node * gpus_ + from});
+      is_reached[static_cast<std::size_t>(to)] = true;
+      reached.push_back(to);
+    }
+    return true;
   }
 
   /// Trees that grow by the edge whose links are used least so far, by all trees: a first column that is
   /// often the best. Empty: some GPU cannot be reached.
   Bundle balanced() {
-    std::vector<double> used(capacities_.size(), 0.0);
-    const auto fullest = [&](int before, int place) {
-      const Hop& taken = hop(before, place);
-      if (taken.count == 0) return kNever;
-      double most = 0;
-      for (const Load& load : table_.loads(taken)) {
-        const auto i = static_cast<std::size_t>(load.resource);
-        most = std::max(most, (used[i] + load.factor) / std::max(capacities_[i], kGain));
-      }
-      return most;
-    };
+    used_.assign(capacities_.size(), 0.0);
     Bundle trees;
-    for (int root = 0; root < n_; ++root) {
-      std::vector<int> before(static_cast<std::size_t>(n_), -1);
-      std::vector<int> inside{root};
-      std::vector<bool> is_inside(static_cast<std::size_t>(n_), false);
-      is_inside[static_cast<std::size_t>(root)] = true;
-      while (static_cast<int>(inside.size()) < n_) {
-        double least = kNever;
-        int from = -1, to = -1;
-        for (const int here : inside)
-          for (int place = 0; place < n_; ++place) {
-            if (is_inside[static_cast<std::size_t>(place)]) continue;
-            const double most = fullest(here, place);
-            if (most < least) least = most, from = here, to = place;
-          }
-        steps_.take(static_cast<std::int64_t>(inside.size()) * n_ * 8);
-        if (to < 0) return {};
-        for (const Load& load : table_.loads(hop(from, to)))
-          used[static_cast<std::size_t>(load.resource)] += load.factor;
-        before[static_cast<std::size_t>(to)] = from;
-        is_inside[static_cast<std::size_t>(to)] = true;
-        inside.push_back(to);
+    for (int root = 0; root < gpus_; ++root) {
+      Tree& tree = trees.emplace_back(static_cast<std::size_t>(places_));
+      if (!grow(tree, 0, root)) return {};
+      for (int node = 1; node * gpus_ < places_; ++node) {
+        const auto [way, entered] = emptiest_between();
+        if (way.out < 0) return {};
+        take(tree, node * gpus_ + entered, way);
+        if (!grow(tree, node, entered)) return {};
       }
-      trees.push_back(std::move(before));
-    }
-    return trees;
-  }
-
-  /// cost: of a GB/s of the whole.
-  Bundle cheapest(const std::vector<double>& prices, double& cost) {
-    std::vector<double> costs(static_cast<std::size_t>(n_) * static_cast<std::size_t>(n_), 0.0);
-    for (int from = 0; from < n_; ++from)
-      for (int to = 0; to < n_; ++to)
-        if (from != to) costs[static_cast<std::size_t>(from * n_ + to)] = price(from, to, prices);
-    Bundle trees;
-    cost = 0;
-    for (int root = 0; root < n_; ++root) {
-      Arborescence tree = cheapest_arborescence(costs, n_, root, steps_);
-      cost += tree.cost / n_;
-      trees.push_back(std::move(tree.before));
     }
     return trees;
   }
 
   std::vector<Load> loads_of(const Bundle& trees) const {
     LoadSum sum(capacities_.size());
-    for (const std::vector<int>& before : trees)
-      for (int place = 0; place < n_; ++place)
-        if (const int from = before[static_cast<std::size_t>(place)]; from >= 0)
-          for (const Load& load : table_.loads(hop(from, place))) sum.add(load.resource, load.factor / n_);
+    for (const Tree& tree : trees)
+      for (int place = 0; place < places_; ++place)
+        if (const WayIn& way = tree[static_cast<std::size_t>(place)]; way.before >= 0)
+          edges_.for_loads(way, place,
+                           [&](const Load& load) { sum.add(load.resource, load.factor / places_); });
     return sum.take();
   }
 
@@ -168,73 +295,89 @@ class ForestPacking {
 
   std::vector<RootedTree> trees_of(const std::vector<double>& amounts) const {
     std::vector<RootedTree> trees;
-    for (int root = 0; root < n_; ++root) {
-      std::map<std::vector<int>, double> widths;  // columns share trees
+    for (int root = 0; root < gpus_; ++root) {
+      std::map<Tree, double> widths;  // columns share trees
       for (std::size_t column = 0; column < columns_.size(); ++column)
         if (amounts[column] > kGain)
-          widths[columns_[column]->trees[static_cast<std::size_t>(root)]] += amounts[column] / n_;
-      for (const auto& [before, gbps] : widths)
-        trees.push_back({table_.rank(root), edges_of(before, root), gbps});
+          widths[columns_[column]->trees[static_cast<std::size_t>(root)]] += amounts[column] / places_;
+      for (const auto& [tree, gbps] : widths)
+        trees.push_back({table_.rank(root), edges_of(tree, root), gbps});
     }
     return trees;
   }
 
+  Place place(int place) const { return {place / gpus_, table_.rank(place % gpus_)}; }
+  topo::NodeId port(int net) const { return net < 0 ? topo::kNoNode : table_.node(table_.net(net)); }
+
   /// From the root on, level by level.
-  std::vector<std::pair<int, int>> edges_of(const std::vector<int>& before, int root) const {
-    std::vector<std::pair<int, int>> edges;
+  std::vector<TreeEdge> edges_of(const Tree& tree, int root) const {
+    std::vector<TreeEdge> edges;
     std::vector<int> reached{root};
     for (std::size_t i = 0; i < reached.size(); ++i)
-      for (int place = 0; place < n_; ++place)
-        if (before[static_cast<std::size_t>(place)] == reached[i]) {
-          edges.emplace_back(table_.rank(reached[i]), table_.rank(place));
-          reached.push_back(place);
+      for (int to = 0; to < places_; ++to)
+        if (const WayIn& way = tree[static_cast<std::size_t>(to)]; way.before == reached[i]) {
+          edges.push_back({place(way.before), place(to), port(way.out), port(way.in)});
+          reached.push_back(to);
         }
     return edges;
   }
 
   const HopTable& table_;
-  int n_;
-  bool reduces_;
+  Edges edges_;
+  int gpus_, places_;
   Steps steps_{kMostSteps};
-  std::vector<double> capacities_;
+  std::vector<double> capacities_, used_;
   std::vector<std::unique_ptr<Column>> columns_;
 };
 
 /// The GPUs whose links out bring least for each of them: at that rate, and no faster, all that every GPU has
-/// flows to each of the others. From a rate that is too high, cut after cut (Dinkelbach).
-Cut narrowest_cut(const topo::System& system, const HopTable& table, ForestUse use) {
+/// flows to each of the others. From a rate that is too high, cut after cut (Dinkelbach). Ports of all nodes
+/// are joined by a network that does not limit.
+Cut narrowest_cut(const topo::System& system, const HopTable& table, const ForestRequest& request) {
+  constexpr double kUnlimited = 1e9;
   Steps steps(kMostSteps);
-  Flow flow(system, steps);
-  const int outside = flow.add_node();
-  const bool reduces = use == ForestUse::kReduceScatter;
+  Flow flow(system, steps, request.nodes);
+  const bool reduces = request.use == ForestUse::kReduceScatter;
+  const int network = flow.add_node(), outside = flow.add_node();
   std::vector<std::size_t> ways;
-  for (int gpu = 0; gpu < table.gpus(); ++gpu)
-    ways.push_back(reduces ? flow.add(table.node(gpu), outside, 0) : flow.add(outside, table.node(gpu), 0));
-  const double n = table.gpus();
-  Cut cut;
   double rate = 0;  // of each GPU
   for (const topo::Link& link : system.links()) rate += link.gbps;
+  const auto node_of = [&](int node, int end) { return node * system.size() + table.node(end); };
+  for (int node = 0; node < request.nodes; ++node) {
+    for (int gpu = 0; gpu < table.gpus(); ++gpu)
+      ways.push_back(reduces ? flow.add(node_of(node, gpu), outside, 0)
+                             : flow.add(outside, node_of(node, gpu), 0));
+    for (int net = 0; net < table.nets(); ++net) {
+      flow.add(node_of(node, table.net(net)), network, kUnlimited);
+      flow.add(network, node_of(node, table.net(net)), kUnlimited);
+    }
+  }
+  const double places = static_cast<double>(ways.size());
+  Cut cut;
   for (bool lower = true; lower;) {
     lower = false;
     for (const std::size_t way : ways) flow.set_capacity(way, rate);
-    for (int gpu = 0; gpu < table.gpus(); ++gpu) {
+    for (int gpu = 0; gpu < table.gpus() && !lower; ++gpu) {  // of node 0: the others are alike
       const double flows =
           reduces ? flow.between(table.node(gpu), outside) : flow.between(outside, table.node(gpu));
-      if (flows >= n * rate * (1 - 1e-9)) continue;
+      if (flows >= places * rate * (1 - 1e-9)) continue;
       Cut found;
-      const auto is_in_side = [&](int node) { return flow.is_before(node) != reduces; };
-      for (int other = 0; other < table.gpus(); ++other)
-        if (is_in_side(table.node(other))) found.side.push_back(table.rank(other));
-      for (const topo::Link& link : system.links())
-        if (flow.is_before(link.from) && !flow.is_before(link.to)) found.links_gbps += link.gbps;
+      for (int node = 0; node < request.nodes; ++node) {
+        for (int other = 0; other < table.gpus(); ++other)
+          if (flow.is_before(node_of(node, other)) != reduces)
+            found.side.push_back({node, table.rank(other)});
+        for (const topo::Link& link : system.links())
+          if (flow.is_before(node * system.size() + link.from) &&
+              !flow.is_before(node * system.size() + link.to))
+            found.links_gbps += link.gbps;
+      }
       if (found.side.empty()) continue;
       const double narrower = found.links_gbps / static_cast<double>(found.side.size());
       if (narrower >= rate) continue;
       rate = narrower;
-      found.gbps = n * rate;
+      found.gbps = places * rate;
       cut = std::move(found);
       lower = true;
-      break;
     }
   }
   return cut;
@@ -242,16 +385,20 @@ Cut narrowest_cut(const topo::System& system, const HopTable& table, ForestUse u
 
 }  // namespace
 
-Forest plan_forest(const topo::Paths& paths, ForestUse use, int max_trees) {
-  const HopTable table(paths, false, false, false);
-  if (table.gpus() < 2) return {};
-  Forest forest = ForestPacking(table, use).pack(max_trees);
-  if (!forest.trees.empty()) forest.cut = narrowest_cut(paths.system(), table, use);
+Forest plan_forest(const topo::Paths& paths, const ForestRequest& request) {
+  const HopTable table(paths, request.nodes > 1, false, false);
+  if (table.gpus() * request.nodes > kMostPlaces)
+    throw Error(ErrorCode::kBadInput,
+                loom::format("A forest of {} GPUs on {} nodes: it takes {} GPUs together.", table.gpus(),
+                             request.nodes, kMostPlaces));
+  if (table.gpus() * request.nodes < 2) return {};
+  Forest forest = ForestPacking(table, request).pack(request.max_trees);
+  if (!forest.trees.empty()) forest.cut = narrowest_cut(paths.system(), table, request);
   return forest;
 }
 
-double all_gather_gbps(const topo::Paths& paths, const ChannelPlan& rings) {
-  const double gpus = static_cast<double>(paths.system().gpus().size());
+double all_gather_gbps(const topo::Paths& paths, const ChannelPlan& rings, int nodes) {
+  const double gpus = static_cast<double>(paths.system().gpus().size()) * nodes;
   return gpus < 2 ? rings.total_gbps : rings.total_gbps * gpus / (gpus - 1);
 }
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
-#include "search/resources.hpp"
 #include "search/spanning_trees.hpp"
 #include "tools/search_views.hpp"
 
@@ -18,6 +17,7 @@ using search::RootedTree;
 
 /// As many as `pack_spanning_trees` takes in a second.
 constexpr std::size_t kMostGpusForTrees = 32;
+constexpr const char* kAbsent = "it takes two GPUs or more that reach each other";
 
 /// "1" or "2 to 5".
 std::string trees_of_a_root(const Forest& forest) {
@@ -29,64 +29,97 @@ std::string trees_of_a_root(const Forest& forest) {
                                        : loom::format("{} to {}", least->second, most->second);
 }
 
+/// "3", of several nodes "1:3".
+std::string name_of(const search::Place& place, int nodes) {
+  return nodes == 1 ? loom::format("{}", place.rank) : loom::format("{}:{}", place.node, place.rank);
+}
+
+std::string names_of(const std::vector<search::Place>& places, int nodes) {
+  std::vector<std::string> names;
+  for (const search::Place& place : places) names.push_back(name_of(place, nodes));
+  return loom::join(names, " ");
+}
+
 std::string use_text(const topo::System& system, const char* does, const char* lead, const Forest& forest,
-                     bool explain) {
-  std::string text = loom::format(
-      "forest: {} {:.5g} of at most {:.5g} GB/s, {:.1f} %; {} trees, {} for each root\n", does, forest.gbps,
-      forest.bound_gbps, 100 * forest.gbps / forest.bound_gbps, forest.trees.size(), trees_of_a_root(forest));
+                     int nodes, bool explain) {
+  std::string text =
+      loom::format("forest: {} {:.5g} of at most {:.5g} GB/s, {:.1f} %; {} trees, {} for each root{}\n", does,
+                   forest.gbps, forest.bound_gbps, 100 * forest.gbps / forest.bound_gbps, forest.trees.size(),
+                   trees_of_a_root(forest), nodes == 1 ? "" : " of a node");
   text += loom::format("  whatever way data take, at most {:.5g}: {:.5g} GB/s of links lead {} GPUs {}\n",
-                       forest.cut.gbps, forest.cut.links_gbps, lead, loom::join(forest.cut.side, " "));
+                       forest.cut.gbps, forest.cut.links_gbps, lead, names_of(forest.cut.side, nodes));
   if (!explain) return text;
   text += loom::format(
-      "  no more than {:.6g} GB/s over the hops of kernels: at these prices a GB/s costs at least 1, and all "
-      "there is costs that much:\n",
-      forest.bound_gbps);
-  const search::Resources resources(system);
+      "  no more than {:.6g} GB/s over the hops of kernels: at these prices{} a GB/s costs at least 1, and "
+      "all there is costs that "
+      "much:\n",
+      forest.bound_gbps, nodes == 1 ? "" : ", the same on every node,");
   for (const search::Proof::Price& price : forest.proof.prices)
-    text += loom::format("    {}, {:.6g} GB/s at {:.4g}\n", resources.label(price.number), price.gbps,
-                         price.price);
+    text += loom::format("    {}, {:.6g} GB/s at {:.4g}\n", label(system, price), price.gbps, price.price);
   for (const RootedTree& tree : forest.trees) {
-    text += loom::format("  {:.5g} GB/s, root {}:", tree.gbps, tree.root);
-    for (const auto& [from, to] : tree.edges) text += loom::format(" {}>{}", from, to);
+    text += loom::format("  {:.5g} GB/s, root {}:", tree.gbps, name_of({0, tree.root}, nodes));
+    for (const search::TreeEdge& edge : tree.edges) {
+      text += loom::format(" {}>", name_of(edge.from, nodes));
+      if (edge.out != topo::kNoNode)
+        text += loom::format("{}>{}>", topo::label(system, edge.out), topo::label(system, edge.in));
+      text += name_of(edge.to, nodes);
+    }
     text += "\n";
   }
   return text;
 }
 
+nlohmann::json json_of(const search::Place& place) {
+  return nlohmann::json::array({place.node, place.rank});
+}
+
 nlohmann::json use_json(const topo::System& system, const Forest& forest, bool explain) {
-  nlohmann::json trees = nlohmann::json::array(), prices = nlohmann::json::array();
-  for (const RootedTree& tree : forest.trees)
-    trees.push_back({{"root", tree.root}, {"bandwidth_gbps", tree.gbps}, {"edges", tree.edges}});
+  nlohmann::json trees = nlohmann::json::array(), side = nlohmann::json::array();
+  for (const search::Place& place : forest.cut.side) side.push_back(json_of(place));
+  for (const RootedTree& tree : forest.trees) {
+    nlohmann::json edges = nlohmann::json::array();
+    for (const search::TreeEdge& edge : tree.edges) {
+      edges.push_back({{"from", json_of(edge.from)}, {"to", json_of(edge.to)}});
+      if (edge.out != topo::kNoNode)
+        edges.back()["ports"] =
+            nlohmann::json::array({topo::label(system, edge.out), topo::label(system, edge.in)});
+    }
+    trees.push_back({{"root", tree.root}, {"bandwidth_gbps", tree.gbps}, {"edges", std::move(edges)}});
+  }
   nlohmann::json use = {
       {"total_bandwidth_gbps", forest.gbps},
       {"bound_gbps", forest.bound_gbps},
       {"cut",
-       {{"side", forest.cut.side}, {"links_gbps", forest.cut.links_gbps}, {"bound_gbps", forest.cut.gbps}}},
+       {{"side", std::move(side)}, {"links_gbps", forest.cut.links_gbps}, {"bound_gbps", forest.cut.gbps}}},
       {"trees", std::move(trees)}};
-  if (!explain) return use;
-  const search::Resources resources(system);
-  for (const search::Proof::Price& price : forest.proof.prices)
-    prices.push_back({{"of", resources.label(price.number)}, {"gbps", price.gbps}, {"price", price.price}});
-  use["prices"] = std::move(prices);
+  if (explain) use["proof"] = tools::to_json(system, forest.proof);
   return use;
 }
 
 }  // namespace
 
-Forests find_forests(const topo::Paths& paths, int max_trees) {
+Forests find_forests(const topo::Paths& paths, search::ForestRequest request) {
   Forests forests;
+  forests.nodes = request.nodes;
   const auto start = std::chrono::steady_clock::now();
-  forests.all_gather = search::plan_forest(paths, search::ForestUse::kAllGather, max_trees);
-  forests.reduce_scatter = search::plan_forest(paths, search::ForestUse::kReduceScatter, max_trees);
+  request.use = search::ForestUse::kAllGather;
+  forests.all_gather = search::plan_forest(paths, request);
+  request.use = search::ForestUse::kReduceScatter;
+  forests.reduce_scatter = search::plan_forest(paths, request);
   forests.search_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  search::Request request;
-  if (const search::ChannelPlan rings = search::find_channels(paths, request);
-      !rings.in_order && !rings.channels.empty())
-    forests.rings_gbps = search::all_gather_gbps(paths, rings);
-  request.pattern = search::Pattern::kTree;
-  if (const search::ChannelPlan chains = search::find_channels(paths, request);
-      !chains.in_order && !chains.channels.empty())
+  search::Request channels;
+  channels.nodes = request.nodes;
+  const auto found = [&](search::Pattern pattern) {
+    channels.pattern = pattern;
+    search::ChannelPlan plan = search::find_channels(paths, channels);
+    if (plan.in_order) plan.channels.clear();
+    return plan;
+  };
+  if (const search::ChannelPlan rings = found(search::Pattern::kRing); !rings.channels.empty())
+    forests.rings_gbps = search::all_gather_gbps(paths, rings, request.nodes);
+  if (request.nodes > 1) return forests;
+  if (const search::ChannelPlan chains = found(search::Pattern::kTree); !chains.channels.empty())
     forests.chains_gbps = search::all_reduce_gbps(paths, chains);
   if (paths.system().gpus().size() <= kMostGpusForTrees)
     forests.trees_gbps = search::pack_spanning_trees(paths).gbps;
@@ -94,24 +127,27 @@ Forests find_forests(const topo::Paths& paths, int max_trees) {
 }
 
 std::string forest_text(const topo::System& system, const Forests& forests, bool explain) {
-  if (forests.all_gather.trees.empty())
-    return "forest: not on this machine: it takes two GPUs or more that reach each other\n";
-  std::string text = use_text(system, "all-gathers", "out of", forests.all_gather, explain) +
-                     use_text(system, "reduce-scatters", "into", forests.reduce_scatter, explain);
-  text += loom::format("beside: rings all-gather {:.5g} GB/s; chains all-reduce {:.5g}", forests.rings_gbps,
-                       forests.chains_gbps);
+  if (forests.all_gather.trees.empty()) return loom::format("forest: not on this machine: {}\n", kAbsent);
+  std::string text =
+      use_text(system, "all-gathers", "out of", forests.all_gather, forests.nodes, explain) +
+      use_text(system, "reduce-scatters", "into", forests.reduce_scatter, forests.nodes, explain);
+  text += loom::format("beside: rings all-gather {:.5g} GB/s", forests.rings_gbps);
+  if (forests.chains_gbps > 0) text += loom::format("; chains all-reduce {:.5g}", forests.chains_gbps);
   if (forests.trees_gbps > 0) text += loom::format(", trees of any shape {:.5g}", forests.trees_gbps);
   return text + loom::format("; {:.0f} us\n", forests.search_us);
 }
 
 nlohmann::json to_json(const topo::System& system, const Forests& forests, bool explain) {
   nlohmann::json result = {{"pattern", "forest"},
+                           {"nodes", forests.nodes},
                            {"rings_all_gather_gbps", forests.rings_gbps},
-                           {"chains_all_reduce_gbps", forests.chains_gbps},
-                           {"packed_trees_gbps", forests.trees_gbps},
                            {"search_us", forests.search_us}};
+  if (forests.nodes == 1) {
+    result["chains_all_reduce_gbps"] = forests.chains_gbps;
+    result["packed_trees_gbps"] = forests.trees_gbps;
+  }
   if (forests.all_gather.trees.empty()) {
-    result["absent"] = "it takes two GPUs or more that reach each other";
+    result["absent"] = kAbsent;
     return result;
   }
   result["all_gather"] = use_json(system, forests.all_gather, explain);

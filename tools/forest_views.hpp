@@ -9,15 +9,16 @@
 namespace loom::tools {
 
 struct Forests {
+  int nodes = 1;
   search::Forest all_gather, reduce_scatter;
   double rings_gbps = 0;   ///< at which rings all-gather; 0: there are none
-  double chains_gbps = 0;  ///< at which chains all-reduce
+  double chains_gbps = 0;  ///< at which chains all-reduce, on one node
   double trees_gbps = 0;   ///< at which trees do whose edges pass what is reduced and what is broadcast
   double search_us = 0;    ///< of both forests
 };
 
-/// On one node. max_trees: for each root; 0: any.
-Forests find_forests(const topo::Paths& paths, int max_trees);
+/// Whatever use `request` names.
+Forests find_forests(const topo::Paths& paths, search::ForestRequest request);
 
 /// What the forests carry, and why none carries more; `explain`: also the prices that prove it, and all
 /// trees.

@@ -168,13 +168,18 @@ constexpr const char* kForest = "forest";
 
 /// Trees of any shape, in place of channels.
 void print_forests(Options& options, const CLI::App& command, const topo::System& system) {
-  for (const char* option : {"--nodes", "--cross-nic", "--min-channels", "--channel-gbps", "--exact-gpus",
-                             "--max-steps", "--check", "--graph-dump", "--draw"})
+  for (const char* option : {"--min-channels", "--channel-gbps", "--exact-gpus", "--max-steps", "--check",
+                             "--graph-dump", "--draw"})
     if (command.count(option) > 0) refuse(loom::format("{} has no effect with --pattern forest.", option));
   const search::PathTables tables(system);
   if (tables.whole() == nullptr) refuse("Some GPUs reach each other through the network alone.");
-  const Forests forests = find_forests(
-      tables.whole()->paths, command.count("--max-channels") > 0 ? options.channels.max_channels : 0);
+  search::ForestRequest request;
+  request.nodes = options.channels.nodes;
+  if (command.count("--cross-nic") > 0 && request.nodes == 1)
+    refuse("--cross-nic has no effect: trees of one node do not use its ports.");
+  request.cross_nic = options.channels.cross_nic;
+  if (command.count("--max-channels") > 0) request.max_trees = options.channels.max_channels;
+  const Forests forests = find_forests(tables.whole()->paths, request);
   if (options.json)
     loom::print("{}\n",
                 nlohmann::json::array({to_json(tables.whole()->system, forests, options.explain)}).dump(2));
@@ -251,9 +256,7 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   std::vector<std::string> patterns = names_of(kPatterns);
   patterns.emplace_back("all");
   patterns.emplace_back(kForest);
-  command
-      ->add_option("--pattern", options->pattern,
-                   "what data is to pass; forest: trees of any shape, on one node")
+  command->add_option("--pattern", options->pattern, "what data is to pass; forest: trees of any shape")
       ->check(CLI::IsMember(patterns))
       ->capture_default_str();
   add_channel_options(*command, options->channels);

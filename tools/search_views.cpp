@@ -13,6 +13,21 @@
 #include "tools/words.hpp"
 
 namespace loom::tools {
+
+std::string label(const topo::System& system, const search::Proof::Price& entry) {
+  return entry.number >= 0 ? search::Resources(system).label(entry.number) : topo::label(system, entry.node);
+}
+
+nlohmann::json to_json(const topo::System& system, const search::Proof& proof) {
+  nlohmann::json prices = nlohmann::json::array();
+  for (const search::Proof::Price& entry : proof.prices)
+    prices.push_back({{"of", label(system, entry)}, {"gbps", entry.gbps}, {"price", entry.price}});
+  nlohmann::json result = {{"prices", std::move(prices)}};
+  if (!proof.side.empty()) result["side"] = proof.side;
+  if (!proof.because.empty()) result["because"] = proof.because;
+  if (proof.together) result["all_parts"] = true;
+  return result;
+}
 namespace {
 
 constexpr std::size_t kMostGpusForTrees = 32;
@@ -50,10 +65,6 @@ nlohmann::json to_json(const search::Attempt& attempt) {
           {"outcome", attempt.outcome}};
 }
 
-std::string label(const topo::System& system, const search::Proof::Price& entry) {
-  return entry.number >= 0 ? search::Resources(system).label(entry.number) : topo::label(system, entry.node);
-}
-
 /// What `prices` of the proof say, without them.
 std::string priced_text(const search::Proof& proof, bool equal) {
   if (!proof.side.empty())
@@ -87,17 +98,6 @@ std::string proof_text(const topo::System& system, const ChannelPlan& plan) {
   if (proof.prices.size() > kMostPrices)
     text += loom::format("\n    and {} more (--json has all)", proof.prices.size() - kMostPrices);
   return text + "\n";
-}
-
-nlohmann::json to_json(const topo::System& system, const search::Proof& proof) {
-  nlohmann::json prices = nlohmann::json::array();
-  for (const search::Proof::Price& entry : proof.prices)
-    prices.push_back({{"of", label(system, entry)}, {"gbps", entry.gbps}, {"price", entry.price}});
-  nlohmann::json result = {{"prices", std::move(prices)}};
-  if (!proof.side.empty()) result["side"] = proof.side;
-  if (!proof.because.empty()) result["because"] = proof.because;
-  if (proof.together) result["all_parts"] = true;
-  return result;
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ std::string explanation(const search::PathTables& tables, const SearchResult& re
 /// of the bound, with `check` what the validator says.
 nlohmann::json to_json(const search::PathTables& tables, const SearchResult& result, bool explain,
                        bool check);
+/// What has a price, by name: "GPU 0 -> GPU 1 (NVL)".
+std::string label(const topo::System& system, const search::Proof::Price& entry);
+nlohmann::json to_json(const topo::System& system, const search::Proof& proof);
 /// The picture of `system` with the channels laid over it, one colour each, and what each link carries.
 std::string channels_svg(const search::PathTables& tables, const topo::System& system,
                          const SearchResult& result, const std::string& title);

@@ -25,6 +25,8 @@ done
 "$loom" search "$data/pcie-2socket.xml" --pattern forest --explain > "$work/text"
 grep -q '^forest: all-gathers .*, 100.0 %; ' "$work/text" || fail "no forest"
 grep -q '^  whatever way data take, at most .* lead out of GPUs ' "$work/text" || fail "no cut"
+"$loom" search "$data/two-ports.xml" --pattern forest --nodes 2 --explain > "$work/text"
+grep -q 'root 0:0: .*>1:' "$work/text" || fail "no tree between nodes"
 "$loom" search "$data/pcie-2socket.xml" --pattern forest --max-channels 1 --json > "$work/json"
 for field in all_gather reduce_scatter trees edges cut rings_all_gather_gbps; do
   grep -q "\"$field\"" "$work/json" || fail "JSON of a forest without $field"
@@ -59,7 +61,8 @@ grep -q 'broken.json' "$work/error" || fail "does not name the reference"
 trouble "$data" --compare "$work/reference.json"
 grep -q 'reference.json' "$work/error" || fail "does not name the reference without figures"
 trouble "$data/dgx1v.xml" --gpus 0,0,1
-refused 'nodes has no effect' "$data/dgx1v.xml" --pattern forest --nodes 2
+refused 'min-channels has no effect' "$data/dgx1v.xml" --pattern forest --min-channels 2
+refused 'it takes 160 GPUs' "$data/dgx1v.xml" --pattern forest --nodes 21
 trouble "$data/dgx1v.xml" --gpus ""
 trouble "$data/dgx1v.xml" --markdown
 trouble "$data/dgx1v.xml" --min-channels 8 --max-channels 4

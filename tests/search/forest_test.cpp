@@ -4,43 +4,57 @@
 #include <set>
 
 #include "search_cases.hpp"
+#include "topo/bandwidth.hpp"
 
 namespace loom::search {
 namespace {
 
 constexpr ForestUse kUses[] = {ForestUse::kAllGather, ForestUse::kReduceScatter};
 
-/// What the hop of a tree's edge takes of Resources, by number.
-std::vector<std::pair<int, double>> taken_by(const topo::Paths& paths, ForestUse use,
-                                             std::pair<int, int> edge) {
-  const topo::System& system = paths.system();
-  if (use == ForestUse::kReduceScatter) std::swap(edge.first, edge.second);
-  return charges(paths, system.gpu_of_rank(edge.first), system.gpu_of_rank(edge.second));
+/// What a hop takes of Resources, by number, or data that come back over it.
+std::vector<std::pair<int, double>> taken_by(const topo::Paths& paths, ForestUse use, topo::NodeId from,
+                                             topo::NodeId to) {
+  return use == ForestUse::kAllGather ? charges(paths, from, to) : charges(paths, to, from);
 }
 
-/// Every root has its part of the whole, in spanning trees, and together they fit.
-void expect_valid(const topo::Paths& paths, ForestUse use, const Forest& forest) {
+/// Every root has its part of the whole, in spanning trees, and those of all nodes fit together.
+void expect_valid(const topo::Paths& paths, const ForestRequest& request, const Forest& forest) {
   const topo::System& system = paths.system();
-  const std::size_t gpus = system.gpus().size();
+  const std::size_t gpus = system.gpus().size(), places = gpus * static_cast<std::size_t>(request.nodes);
   std::map<int, double> of_root;
-  std::map<int, double> taken;
+  std::map<std::pair<int, int>, double> taken;  // by node and resource
   for (const RootedTree& tree : forest.trees) {
     EXPECT_GT(tree.gbps, 0);
     of_root[tree.root] += tree.gbps;
-    std::set<int> reached{tree.root};
-    for (const auto& edge : tree.edges) {
-      EXPECT_TRUE(reached.contains(edge.first));
-      EXPECT_TRUE(reached.insert(edge.second).second) << "GPU " << edge.second << " twice";
-      for (const auto& [resource, factor] : taken_by(paths, use, edge)) taken[resource] += factor * tree.gbps;
+    std::set<Place> reached{{0, tree.root}};
+    for (const TreeEdge& edge : tree.edges) {
+      EXPECT_TRUE(reached.contains(edge.from));
+      EXPECT_TRUE(reached.insert(edge.to).second)
+          << "node " << edge.to.node << " rank " << edge.to.rank << " twice";
+      const topo::NodeId from = system.gpu_of_rank(edge.from.rank), to = system.gpu_of_rank(edge.to.rank);
+      EXPECT_EQ(edge.out == topo::kNoNode, edge.from.node == edge.to.node);
+      for (int node = 0; node < request.nodes; ++node) {  // whose root it is
+        const auto take = [&](int of, topo::NodeId here, topo::NodeId there) {
+          for (const auto& [resource, factor] : taken_by(paths, request.use, here, there))
+            taken[{(of + node) % request.nodes, resource}] += factor * tree.gbps;
+        };
+        if (edge.out == topo::kNoNode) {
+          take(edge.from.node, from, to);
+        } else {
+          take(edge.from.node, from, edge.out);
+          take(edge.to.node, edge.in, to);
+        }
+      }
     }
-    EXPECT_EQ(reached.size(), gpus);
+    EXPECT_EQ(reached.size(), places);
   }
   EXPECT_EQ(of_root.size(), gpus);
   for (const auto& [root, gbps] : of_root)
-    EXPECT_NEAR(gbps, forest.gbps / static_cast<double>(gpus), forest.gbps * 1e-6) << "root " << root;
+    EXPECT_NEAR(gbps, forest.gbps / static_cast<double>(places), forest.gbps * 1e-6) << "root " << root;
   const Resources resources(system);
-  for (const auto& [resource, gbps] : taken)
-    EXPECT_LE(gbps, resources.gbps(resource) * (1 + 1e-6)) << resources.label(resource);
+  for (const auto& [of, gbps] : taken)
+    EXPECT_LE(gbps, resources.gbps(of.second) * (1 + 1e-6))
+        << resources.label(of.second) << " of node " << of.first;
 }
 
 /// Each GPU but the root after one of the others, in all ways that make a tree.
@@ -62,22 +76,39 @@ void for_trees(int n, int root, const std::function<void(const std::vector<int>&
   }
 }
 
-/// What the trees of all roots cost at the proof's prices, for a GB/s of the whole: all trees are tried.
-double cheapest_forest(const topo::Paths& paths, ForestUse use, const Proof& proof) {
+/// What the trees of a node's roots cost at the proof's prices, for a GB/s of the whole: all trees are tried.
+double cheapest_forest(const topo::Paths& paths, const ForestRequest& request, const Proof& proof) {
   std::map<int, double> prices;
   for (const Proof::Price& price : proof.prices) prices[price.number] += price.price;
-  const int n = static_cast<int>(paths.system().gpus().size());
-  std::vector<int> ranks;
-  for (const topo::NodeId gpu : paths.system().gpus()) ranks.push_back(paths.system().node(gpu).gpu().rank);
+  const auto price_of = [&](topo::NodeId from, topo::NodeId to) {
+    double sum = 0;
+    const auto taken = taken_by(paths, request.use, from, to);
+    if (taken.empty()) return std::numeric_limits<double>::infinity();
+    for (const auto& [resource, factor] : taken) sum += factor * prices[resource];
+    return sum;
+  };
+  const auto gpus = paths.system().gpus();
+  const int g = static_cast<int>(gpus.size()), n = g * request.nodes;
   std::map<std::pair<int, int>, double> costs;
   for (int from = 0; from < n; ++from)
-    for (int to = 0; to < n; ++to)
-      if (from != to)
-        for (const auto& [resource, factor] : taken_by(
-                 paths, use, {ranks[static_cast<std::size_t>(from)], ranks[static_cast<std::size_t>(to)]}))
-          costs[{from, to}] += factor * prices[resource];
+    for (int to = 0; to < n; ++to) {
+      if (from == to) continue;
+      const topo::NodeId here = gpus[static_cast<std::size_t>(from % g)],
+                         there = gpus[static_cast<std::size_t>(to % g)];
+      double& cost = costs[{from, to}] = std::numeric_limits<double>::infinity();
+      if (from / g == to / g) {
+        cost = price_of(here, there);
+        continue;
+      }
+      for (const topo::NodeId out : paths.system().of_kind(topo::NodeKind::kNet))
+        for (const topo::NodeId in : paths.system().of_kind(topo::NodeKind::kNet)) {
+          const topo::NetInfo &a = paths.system().node(out).net(), &b = paths.system().node(in).net();
+          if (a.is_net && b.is_net && (!a.plane || !b.plane || a.plane == b.plane))
+            cost = std::min(cost, price_of(here, out) + price_of(in, there));
+        }
+    }
   double sum = 0;
-  for (int root = 0; root < n; ++root) {
+  for (int root = 0; root < g; ++root) {
     double least = std::numeric_limits<double>::infinity();
     for_trees(n, root, [&](const std::vector<int>& before) {
       double cost = 0;
@@ -111,14 +142,30 @@ TEST(Forest, FillsTheLinksOfAnNvSwitch) {
   const topo::System system = machine("dgxh100.xml");
   const topo::Paths paths(system, whole_rules());
   for (const ForestUse use : kUses) {
-    const Forest forest = plan_forest(paths, use);
+    const ForestRequest request{.use = use};
+    const Forest forest = plan_forest(paths, request);
     // Seven eighths of the whole come into a GPU.
     EXPECT_NEAR(forest.gbps, 18 * 20.6 * 8 / 7, 1e-3);
     EXPECT_NEAR(forest.bound_gbps, forest.gbps, 1e-3);
     // Data could take the GPU's PCI link, too; kernels do not.
     EXPECT_NEAR(forest.cut.gbps, (18 * 20.6 + 48) * 8 / 7, 1e-3);
     EXPECT_EQ(forest.cut.side.size(), 7U);
-    expect_valid(paths, use, forest);
+    expect_valid(paths, request, forest);
+  }
+}
+
+TEST(Forest, FillsThePortsOfNodes) {
+  const topo::System system = machine("dgxh100.xml");
+  const topo::Paths paths(system, whole_rules());
+  double ports = 0;
+  for (const topo::NodeId net : system.of_kind(topo::NodeKind::kNet))
+    ports += topo::net_gbps(system.node(net).net().speed_mbps);
+  for (const int nodes : {2, 3}) {
+    const ForestRequest request{.nodes = nodes};
+    const Forest forest = plan_forest(paths, request);
+    EXPECT_LE(forest.gbps, ports * nodes / (nodes - 1) * (1 + 1e-6));  // what all others have comes in
+    EXPECT_GE(forest.gbps, forest.bound_gbps * (1 - 1e-4));
+    expect_valid(paths, request, forest);
   }
 }
 
@@ -127,33 +174,47 @@ TEST(Forest, OfOneGpuIsEmpty) {
   EXPECT_TRUE(plan_forest(topo::Paths(system, whole_rules())).trees.empty());
 }
 
+TEST(Forest, OfTooManyGpusIsRefused) {
+  const topo::System system = machine("dgxh100.xml");
+  EXPECT_THROW(plan_forest(topo::Paths(system, whole_rules()), {.nodes = 21}), Error);
+}
+
 class ForestOnRandomMachines : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(ForestOnRandomMachines, IsTheOptimum) {
   const topo::System system = random_machine(GetParam());
   const topo::Paths paths(system, whole_rules());
-  Request request;
-  const ChannelPlan rings = find_channels(paths, request);
-  for (const ForestUse use : kUses) {
-    const Forest forest = plan_forest(paths, use);
+  for (const int nodes : {1, 2}) {
+    Request channels;
+    channels.nodes = nodes;
+    const ChannelPlan rings = find_channels(paths, channels);
     if (rings.in_order || rings.channels.empty()) continue;  // they do not reach each other
-    expect_valid(paths, use, forest);
-    EXPECT_GE(forest.gbps, forest.bound_gbps * (1 - 1e-4));
-    EXPECT_LE(forest.gbps, forest.bound_gbps * (1 + 1e-6));
-    EXPECT_LE(forest.gbps, forest.cut.gbps * (1 + 1e-6));
-    EXPECT_GE(forest.gbps, all_gather_gbps(paths, rings) * (1 - 1e-5));
-    double worth = 0;
-    for (const Proof::Price& price : forest.proof.prices) worth += price.price * price.gbps;
-    EXPECT_NEAR(worth, forest.bound_gbps, forest.bound_gbps * 1e-9);
-    if (system.gpus().size() <= 6) {
-      EXPECT_GE(cheapest_forest(paths, use, forest.proof), 1 - 1e-9);
-    }
-    if (system.size() <= 14) {
-      EXPECT_NEAR(forest.cut.gbps, narrowest(system, use), forest.cut.gbps * 1e-6);
+    for (const ForestUse use : kUses) {
+      SCOPED_TRACE(loom::format("{} nodes, use {}", nodes, static_cast<int>(use)));
+      const ForestRequest request{.use = use, .nodes = nodes};
+      const Forest forest = plan_forest(paths, request);
+      expect_valid(paths, request, forest);
+      EXPECT_GE(forest.gbps, forest.bound_gbps * (1 - 1e-4));
+      EXPECT_LE(forest.gbps, forest.bound_gbps * (1 + 1e-6));
+      EXPECT_LE(forest.gbps, forest.cut.gbps * (1 + 1e-6));
+      if (use == ForestUse::kAllGather) {  // what rings take on their way back differs
+        EXPECT_GE(forest.gbps, all_gather_gbps(paths, rings, nodes) * (1 - 1e-5));
+      }
+      double worth = 0;
+      for (const Proof::Price& price : forest.proof.prices) worth += price.price * price.gbps;
+      EXPECT_NEAR(worth, forest.bound_gbps, forest.bound_gbps * 1e-9);
+      const bool shares_cables = std::ranges::any_of(
+          forest.proof.prices, [](const Proof::Price& price) { return price.number < 0; });
+      if (static_cast<int>(system.gpus().size()) * nodes <= 6 && !shares_cables) {
+        EXPECT_GE(cheapest_forest(paths, request, forest.proof), 1 - 1e-9);
+      }
+      if (system.size() <= 14 && nodes == 1) {
+        EXPECT_NEAR(forest.cut.gbps, narrowest(system, use), forest.cut.gbps * 1e-6);
+      }
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, ForestOnRandomMachines, seeds(40));
+INSTANTIATE_TEST_SUITE_P(Seeds, ForestOnRandomMachines, seeds(60));
 
 TEST(Forest, IsNeverBelowRings) {
   for (const std::filesystem::path& file : machine_files()) {
@@ -162,10 +223,11 @@ TEST(Forest, IsNeverBelowRings) {
     if (system.gpus().size() < 2 || system.gpus().size() > 16) continue;
     const topo::Paths paths(system, whole_rules());
     const ChannelPlan rings = find_channels(paths, Request{});
-    const Forest forest = plan_forest(paths), few = plan_forest(paths, ForestUse::kAllGather, 1);
     if (rings.in_order || rings.channels.empty()) continue;
-    expect_valid(paths, ForestUse::kAllGather, forest);
-    expect_valid(paths, ForestUse::kAllGather, few);
+    const ForestRequest one_tree{.max_trees = 1};
+    const Forest forest = plan_forest(paths), few = plan_forest(paths, one_tree);
+    expect_valid(paths, {}, forest);
+    expect_valid(paths, one_tree, few);
     EXPECT_EQ(few.trees.size(), system.gpus().size());
     EXPECT_LE(few.gbps, forest.gbps * (1 + 1e-9));
     EXPECT_GE(forest.gbps, all_gather_gbps(paths, rings) * (1 - 1e-5));
