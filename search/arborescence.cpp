@@ -65,10 +65,12 @@ Arborescence cheapest_arborescence(std::span<const double> costs, int places, in
   const int all = places;
   std::vector<Edge> edges;
   edges.reserve(costs.size());
-  for (int from = 0; from < places; ++from)
-    for (int to = 0; to < places; ++to)
-      if (const int id = from * places + to; from != to)
-        edges.push_back({from, to, costs[static_cast<std::size_t>(id)], id});
+  // Where all cost the same, the ways from the place before each make a chain, and no circle.
+  for (int back = 1; back < places; ++back)
+    for (int to = 0; to < places; ++to) {
+      const int from = (to - back + places) % places, id = from * places + to;
+      edges.push_back({from, to, costs[static_cast<std::size_t>(id)], id});
+    }
   std::vector<int> place_of(static_cast<std::size_t>(places));
   for (int place = 0; place < places; ++place) place_of[static_cast<std::size_t>(place)] = place;
   std::vector<Level> levels;

@@ -14,8 +14,8 @@ struct Arborescence {
 };
 
 /// costs[i * places + j]: of going from i to j. Exact, also where ways branch (Edmonds, "Optimum branchings",
-/// 1967). Of equally cheap ways the one from the first place is taken. kNever in the cost: some place cannot
-/// be reached.
+/// 1967). Of equally cheap ways the one from the nearest place before is taken, round and round. kNever in
+/// the cost: some place cannot be reached.
 Arborescence cheapest_arborescence(std::span<const double> costs, int places, int root, Steps& steps);
 
 }  // namespace loom::search

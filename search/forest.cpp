@@ -19,6 +19,7 @@ namespace loom::search {
 namespace {
 
 constexpr double kGain = 1e-9, kProven = 1e-6;
+constexpr double kWeight = 0.85;  // of the best prices; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997
 constexpr int kMostRounds = 400;
 constexpr std::int64_t kMostSteps = 4'000'000'000;
 
@@ -78,25 +79,34 @@ class ForestPacking {
     Packing packing(capacities_, steps_);
     Forest forest;
     forest.bound_gbps = std::numeric_limits<double>::infinity();
-    Bundle next = balanced();
-    if (next.empty()) return {};
-    std::vector<double> prices(capacities_.size());
-    for (std::size_t i = 0; i < prices.size(); ++i) prices[i] = 1 / std::max(capacities_[i], kGain);
+    Bundle first = balanced();
+    if (first.empty()) return {};
+    add(std::move(first), packing);
+    std::vector<double> best(
+        capacities_.size());  // the prices that prove most so far, at which a GB/s costs at least 1
+    for (std::size_t i = 0; i < best.size(); ++i) best[i] = 1 / std::max(capacities_[i], kGain);
+    double weight = 1;  // of these; 1: they have proven nothing yet
     for (int round = 0; round < kMostRounds && !steps_.are_spent(); ++round) {
-      add(std::move(next), packing);
       packing.optimize();
       forest.gbps = packing.total();
-      // The first prices are those of no optimum; where all links are used alike they prove one.
-      if (round > 0) prices.assign(packing.prices().begin(), packing.prices().end());
+      // Prices of the optimum so far jump from round to round. Between them and the best ones columns are
+      // found that last.
+      std::vector<double> prices(best.size());
+      for (std::size_t i = 0; i < prices.size(); ++i)
+        prices[i] = weight * best[i] + (1 - weight) * packing.prices()[i];
       prices = without_rounding(prices);
       double cost = 0;
-      next = cheapest(prices, cost);
+      Bundle next = cheapest(prices, cost);
       if (Proof proof = price_bound(table_.resources(), prices, cost); proof.gbps < forest.bound_gbps) {
         forest.bound_gbps = proof.gbps;
         forest.proof = std::move(proof);
+        for (std::size_t i = 0; i < best.size(); ++i) best[i] = prices[i] / cost;
       }
       if (forest.gbps >= forest.bound_gbps * (1 - kProven)) break;
-      if (round > 0 && packing.gain(loads_of(next), 1) <= kGain) break;
+      const bool adds = packing.gain(loads_of(next), 1) > kGain;
+      if (!adds && weight == 0) break;
+      if (adds) add(std::move(next), packing);
+      weight = adds ? kWeight : 0;
     }
     std::vector<double> amounts;
     for (std::size_t i = 0; i < columns_.size(); ++i) amounts.push_back(packing.amount(static_cast<int>(i)));
