@@ -282,9 +282,10 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
     links_.gpus->check_kernels(kLinkCheckLimit);
     return true;
   };
+  std::string way;
   const auto reach_hosts = [&] {
     reached_hosts = form.kernels.between_hosts();
-    return !reached_hosts || join_hosts(ways, otherwise.between_hosts);
+    return !reached_hosts || join_hosts(ways, otherwise.between_hosts, way);
   };
   constexpr const char* kSelfTest = "the self-test";
   const auto tried = [&](auto& body) {
@@ -294,7 +295,12 @@ bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form&
       works("reaching the others' memory", otherwise.here, join) && tried(deliver) && reach_hosts() &&
       tried(prepare) && tried(check)) {
     if (member_.tells(1))
-      say("links between GPUs", ways.on_gpu > 0 ? "self-test ok, GPUDirect included" : "self-test ok");
+      without_failing([&] {
+        say("links between GPUs",
+            loom::format("self-test ok{}{}", ways.on_gpu > 0 ? ", GPUDirect included" : "",
+                         way.empty() ? "" : "; between hosts over " + way)
+                .c_str());
+      });
     return true;
   }
   if (links_.gpus) member_.process.retire(std::move(links_.gpus));

@@ -97,7 +97,8 @@ class DeviceLinks {
                                 const std::shared_ptr<Gpu>& gpu);
   bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
                const Otherwise& otherwise, bool& reached_hosts);
-  bool join_hosts(const Ways& ways, const char* otherwise);
+  /// way: what UCX took.
+  bool join_hosts(const Ways& ways, const char* otherwise, std::string& way);
   connect::ChannelPorts::Port planned_port(const device::steps::FarEnd& end) const;
   ucx_transport::RailId rail_of(const std::string& port);
   bool goes_direct(const connect::ChannelPorts::Port& port, bool sends);

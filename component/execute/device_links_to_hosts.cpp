@@ -129,7 +129,7 @@ DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::sh
 }
 
 /// The links between kernels that lead to other hosts: joins their ends. They are tried with the others.
-bool DeviceLinks::join_hosts(const Ways& ways, const char* otherwise) {
+bool DeviceLinks::join_hosts(const Ways& ways, const char* otherwise, std::string& way) {
   const auto ranks = static_cast<std::size_t>(member_.bootstrap.size());
   std::unique_ptr<GpuNetwork> network;
   std::vector<std::byte> mine, all;
@@ -156,6 +156,7 @@ bool DeviceLinks::join_hosts(const Ways& ways, const char* otherwise) {
       return ByteReader(std::span(all).subspan(static_cast<std::size_t>(rank) * longest, longest),
                         kHandleOfLinks);
     });
+    way = network->way();
     links_.gpus->carry_by(std::move(network));
     return true;
   };

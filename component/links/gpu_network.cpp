@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/format.hpp"
 #include "component/links/shared_layout.hpp"
 
 namespace loom {
@@ -79,6 +80,14 @@ void GpuNetwork::start() {
 void GpuNetwork::abandon() noexcept {
   proxy_->abandon();
   ucx_transport::give_last_words_time([this] { return proxy_->has_flushed_or_failed(); });
+}
+
+std::string GpuNetwork::way() const {
+  std::vector<std::string> ways;
+  for (const End& end : ends_) ways.push_back(end.net().way());
+  std::ranges::sort(ways);
+  ways.erase(std::unique(ways.begin(), ways.end()), ways.end());
+  return loom::join(ways, ", ");
 }
 
 std::vector<int> GpuNetwork::peers() const {

@@ -38,6 +38,9 @@ class GpuNetwork final : public device::Carrier {
     start();
   }
 
+  /// What UCX took for these ends: "tcp/eth0". Once connected.
+  std::string way() const;
+
   void enter(device::steps::LinkKind kind) noexcept override { proxy_->enter(kind); }
   void advance() override { proxy_->advance(); }
   std::optional<int> not_quiet() override { return proxy_->not_quiet(); }
