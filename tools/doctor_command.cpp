@@ -2,11 +2,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
+#include "component/select/tune.hpp"
 #include "device/cuda/images.hpp"
 #include "tools/commands.hpp"
 #include "tools/doctor/machine.hpp"
@@ -53,12 +56,16 @@ std::string job_program() {
       .string();
 }
 
-std::string last_line_of(const std::string& text) {
+/// The last sentences, which Open MPI breaks into lines.
+std::string last_words_of(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \n-");
   if (end == std::string::npos) return "it says nothing";
-  const std::size_t begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1,
-                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+  const std::size_t gap = text.rfind("\n\n", end), rule = text.rfind("-\n", end);
+  const std::size_t begin =
+      std::max(gap == std::string::npos ? 0 : gap + 2, rule == std::string::npos ? 0 : rule + 2);
+  std::string words = text.substr(begin, end - begin + 1);
+  std::ranges::replace(words, '\n', ' ');
+  return words;
 }
 
 /// A job of some ranks on this host, which look at themselves.
@@ -71,7 +78,9 @@ class JobCheck {
     std::error_code error;
     if (!fs::exists(program(), error))
       return findings.slower("job", loom::format("there is no {}", program()),
-                             "build or install it beside loom");
+                             "cmake --build build/release --target loom_doctor_job, and cmake --install "
+                             "build/release where loom "
+                             "is installed");
     Ended ended = run_with(open_mpi_.path.value_or(""));
     Findings found;
     add_lines(ended.out, found);
@@ -95,7 +104,7 @@ class JobCheck {
                             "try the same with --mca coll ^loom: does it end then?");
     if (ended.exit_code != 0 || found.all().empty())
       findings.fails("job",
-                     loom::format("a job of {} ranks fails: {}", options_.ranks, last_line_of(ended.err)),
+                     loom::format("a job of {} ranks fails: {}", options_.ranks, last_words_of(ended.err)),
                      loom::format("see what it says: mpirun -n {} {}", options_.ranks, program()));
   }
 
@@ -125,9 +134,11 @@ std::string kernels() {
 void become_rank() {
   const std::string program = job_program();
   ::execl(program.c_str(), program.c_str(), kernels().c_str(), nullptr);
-  refuse(loom::format(
-      "{} is not there, or does not start; without mpirun or srun, loom doctor looks at this host.",
-      program));
+  refuse(
+      loom::format("{} is not there, or does not start: cmake --build build/release --target "
+                   "loom_doctor_job, and cmake --install build/release "
+                   "where loom is installed. Without mpirun or srun, loom doctor looks at this host.",
+                   program));
 }
 
 /// mpirun sets the first; srun --mpi=pmix the others, of an interactive shell as of a job of one rank.
@@ -137,12 +148,22 @@ bool is_rank_of_job() {
          (std::getenv("PMIX_RANK") != nullptr && tasks != nullptr && parsed<int>(tasks).value_or(1) > 1);
 }
 
+/// Ranks would fall back on rules that they cannot read.
+void check_rules(const OpenMpi& open_mpi, Findings& findings) {
+  try {
+    Tune::parse(open_mpi.rules, "coll_loom_tune");
+  } catch (const Error& error) {
+    findings.fails("parameters", error.what(), "docs/algorithms.md has the grammar");
+  }
+}
+
 void doctor(const Options& options) {
   if (is_rank_of_job()) become_rank();
   Findings findings;
   const std::string folder = plugin_folder();
   const OpenMpi open_mpi = look_at_open_mpi(
       {.built_for = LOOM_OPENMPI_VERSION, .version = LOOM_VERSION, .plugin_folder = folder}, findings);
+  check_rules(open_mpi, findings);
   look_at_host(findings);
   const auto ports = ucx_transport::ports();
   look_at_network(ports, findings);

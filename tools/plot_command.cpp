@@ -70,7 +70,7 @@ void add_plot_command(CLI::App& loom, int&) {
       ->check(CLI::IsMember({"auto", "latency", "bandwidth", "ratios"}))
       ->capture_default_str();
   command->footer(
-      "Example:\n  mpirun -n 2 loom_bench allreduce --peers tuned,sm --json allreduce.json\n"
+      "Example:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json allreduce.json\n"
       "  loom plot allreduce.json -o allreduce.svg");
   command->callback([options] { plot(*options); });
 }

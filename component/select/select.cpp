@@ -137,7 +137,9 @@ std::string reason_of(const Conditions& conditions, Collective collective, std::
   if (all.empty()) return why_none(conditions, collective);
   if (choice.algorithm == Algorithm::kFallback)
     return loom::format("faster than {} at this size, as measured", name_of(all[0].algorithm));
-  if (choice.candidate) return loom::format("probes decide between it and {}", name_of(*choice.candidate));
+  if (choice.candidate)
+    return loom::format("probes decide between {} and {}", name_of(choice.algorithm),
+                        name_of(*choice.candidate));
   if (all.size() == 1) return "the only one here";
   return all[1].suits ? "predicted to be the fastest" : "the only one that pays at this size, as measured";
 }

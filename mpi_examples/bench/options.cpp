@@ -19,8 +19,8 @@ constexpr const char* kExamples = R"(
 Examples:
   mpirun -n 4 --mca coll_loom_enable 1 loom_bench --compare
   mpirun -n 4 --mca coll_loom_enable 1 loom_bench allreduce --min 1K --max 1G --type double --op max
-  mpirun -n 2 loom_bench bcast --root 1 --min 1M --max 8M --step 1M --json bcast.json
-  mpirun -n 8 loom_bench allreduce --min 8 --max 4K --type all --op all --iterations 20
+  mpirun -n 2 --mca coll_loom_enable 1 loom_bench bcast --root 1 --min 1M --max 8M --step 1M --json bcast.json
+  mpirun -n 8 --mca coll_loom_enable 1 loom_bench allreduce --min 8 --max 4K --type all --op all --iterations 20
 
 Sizes take K, M and G (powers of 1024). mpi_examples/README.md explains the columns and the JSON.)";
 

@@ -16,6 +16,7 @@ namespace {
 using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
+using testing::Not;
 
 auto says(Verdict verdict, const std::string& topic, const std::string& what) {
   return Contains(testing::AllOf(Field(&Finding::verdict, verdict), Field(&Finding::topic, topic),
@@ -121,6 +122,37 @@ TEST_F(Doctor, KnowsAPluginOfAnotherSeries) {
       "unable to open mca_coll_loom: libopen-pal.so.80: cannot open shared object file: No such file"));
   EXPECT_THAT(findings_.all(),
               says(Verdict::kFails, "plugin", "another series of Open MPI, with libopen-pal.so.80"));
+}
+
+TEST_F(Doctor, SaysWhichValueOpenMpiRefuses) {
+  look(ompi_info("4.1.4", "false", "",
+                 "An invalid value was supplied for an enum variable.\n  Variable     : coll_loom_enable\n"
+                 "  Value        : yess\n  Valid values : 0: no, 1: yes"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "parameters",
+                                    "coll_loom_enable is \"yess\", which is none of 0: no, 1: yes"));
+  EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::topic, "plugin"))));
+}
+
+TEST_F(Doctor, SaysThatAFolderOfTheComponentPathIsNotThere) {
+  ::setenv("OMPI_MCA_mca_base_component_path", "/tmp:/absent", 1);
+  EXPECT_FALSE(look(ompi_info("4.1.4", "true", kEnabled)).has_plugin);
+  ::unsetenv("OMPI_MCA_mca_base_component_path");
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "component path", "names /absent, which is not there"));
+}
+
+TEST_F(Doctor, NamesVariablesThatLoomDoesNotHave) {
+  ::setenv("OMPI_MCA_coll_loom_enabel", "1", 1);
+  look(ompi_info("4.1.4", "true", kEnabled));
+  ::unsetenv("OMPI_MCA_coll_loom_enabel");
+  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "parameters",
+                                    "OMPI_MCA_coll_loom_enabel is set, and loom has no such variable"));
+}
+
+TEST_F(Doctor, SaysWhyMpirunDoesNotStart) {
+  mpirun_ = script("mpirun", "echo 'mpirun: Error: unknown option' >&2; exit 1");
+  look(ompi_info("4.1.4", "true", kEnabled));
+  EXPECT_THAT(findings_.all(),
+              says(Verdict::kFails, "mpirun", "it does not start: mpirun: Error: unknown option"));
 }
 
 TEST_F(Doctor, SaysThatLoomIsOffAndWhatLeavesItOut) {

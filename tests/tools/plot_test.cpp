@@ -64,6 +64,12 @@ TEST_F(Plots, JoinTheSizesOfSeveralRunsOfACollective) {
   EXPECT_EQ(ratio_at(read[0], 9), 0);
 }
 
+TEST_F(Plots, SayThatLoomWasOff) {
+  std::string off = results("bcast", row(8, 1, 2, 3));
+  off.replace(off.find("\"ranks\": 2"), 0, "\"loom\": \"loaded, but not enabled\", ");
+  EXPECT_EQ(read_measurements({temporary("a", off)})[0].curves[0].name, "as is: loom is off");
+}
+
 TEST_F(Plots, KeepFormsApart) {
   EXPECT_EQ(read_measurements({temporary("a", results("bcast", row(8, 1, 2, 3))),
                                temporary("b", results("bcast", row(8, 1, 2, 3), "persistent"))})

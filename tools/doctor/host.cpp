@@ -113,9 +113,14 @@ void look_at_descriptors(Findings& findings) {
     findings.fine("open files",
                   limit.rlim_cur == RLIM_INFINITY ? "no limit" : loom::format("up to {}", limit.rlim_cur));
   else
-    findings.slower("open files", loom::format("no more than {} in a process", limit.rlim_cur),
-                    loom::format("ulimit -n {}: UCX takes up to 8 for each rank of another host",
-                                 std::min(limit.rlim_max, kEnough)));
+    findings.slower(
+        "open files",
+        loom::format("no more than {} in a process; UCX takes up to 8 for each rank of another host",
+                     limit.rlim_cur),
+        limit.rlim_max >= kEnough
+            ? loom::format("ulimit -n {}", kEnough)
+            : loom::format("the hard limit is {}: have it raised (nofile in /etc/security/limits.conf)",
+                           limit.rlim_max));
 }
 
 /// loom's own segments are not there.

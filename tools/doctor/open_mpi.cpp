@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <sstream>
 
@@ -14,15 +16,18 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{30};
 
+/// ompi_info quotes what has a colon in it.
+std::string without_quotes(const std::string& value) {
+  if (value.size() < 2 || value.front() != '"' || value.back() != '"') return value;
+  return value.substr(1, value.size() - 2);
+}
+
 /// Of "key:value" lines, as `ompi_info --parsable` prints them, the value of the first with this key.
 std::optional<std::string> value_of(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(key + ":")) continue;
-    std::string value = line.substr(key.size() + 1);
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
-      value = value.substr(1, value.size() - 2);
-    return value;
+    return without_quotes(line.substr(key.size() + 1));
   }
   return std::nullopt;
 }
@@ -68,7 +73,7 @@ std::map<std::string, Parameter> parameters_in(const std::string& text) {
     const std::size_t begin = prefix.size(), end = line.find(':', begin);
     if (end == std::string::npos) continue;
     const std::string name = line.substr(begin, end - begin), rest = line.substr(end + 1);
-    if (rest.starts_with("value:")) found[name].value = rest.substr(6);
+    if (rest.starts_with("value:")) found[name].value = without_quotes(rest.substr(6));
     if (rest.starts_with("source:")) found[name].source = rest.substr(7);
   }
   return found;
@@ -79,7 +84,8 @@ class OpenMpiCheck {
   OpenMpiCheck(const OpenMpiSources& sources, Findings& findings) : sources_(sources), findings_(findings) {}
 
   OpenMpi look() {
-    if (!look_at_version()) return found_;
+    look_at_names();
+    if (!look_at_component_path() || !look_at_version()) return found_;
     look_at_plugin();
     if (found_.has_plugin) look_at_parameters();
     look_at_mpirun();
@@ -91,6 +97,54 @@ class OpenMpiCheck {
   Ended ask(std::vector<std::string> arguments, const std::vector<std::string>& environment = {}) const {
     arguments.insert(arguments.begin(), {sources_.ompi_info, "--parsable"});
     return run(arguments, kLimit, environment);
+  }
+
+  /// Open MPI takes variables that it does not know without a word.
+  void look_at_names() {
+    const std::string prefix = "OMPI_MCA_";
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string set(*entry), name = set.substr(0, set.find('='));
+      if (name.starts_with(prefix) && name.find("loom") != std::string::npos) unknown_.push_back(name);
+    }
+  }
+  /// Once the known ones are known.
+  void tell_unknown_names() {
+    for (const std::string& name : unknown_)
+      if (!parameters_.contains(name.substr(std::string("OMPI_MCA_").size())))
+        findings_.slower("parameters", name + " is set, and loom has no such variable",
+                         "docs/parameters.md has the names");
+  }
+
+  /// Where a folder is not there, Open MPI 4.1 finds none of its own components either.
+  bool look_at_component_path() {
+    const char* const path = std::getenv("OMPI_MCA_mca_base_component_path");
+    std::istringstream folders(path == nullptr ? "" : path);
+    for (std::string folder; std::getline(folders, folder, ':');) {
+      std::error_code error;
+      if (folder.empty() || folder == "system" || folder == "user" || folder == "system_default" ||
+          folder == "user_default" || std::filesystem::is_directory(folder, error))
+        continue;
+      findings_.fails("component path",
+                      loom::format("OMPI_MCA_mca_base_component_path names {}, which is not there", folder),
+                      "correct it, or unset it");
+      return false;
+    }
+    return true;
+  }
+
+  /// A value of an enumeration that Open MPI does not take.
+  bool look_at_values(const std::string& errors) {
+    if (errors.find("invalid value was supplied") == std::string::npos) return true;
+    const auto after = [&](const std::string& what) {
+      const std::string line = line_with(errors, what);
+      const std::size_t begin = line.find(':');
+      return begin == std::string::npos ? line : line.substr(std::min(line.size(), begin + 2));
+    };
+    findings_.fails("parameters",
+                    loom::format("{} is \"{}\", which is none of {}", after("Variable "), after("Value "),
+                                 after("Valid values")),
+                    "correct it where it is set: the environment, mca-params.conf, or mpirun --mca");
+    return false;
   }
 
   bool look_at_version() {
@@ -127,6 +181,7 @@ class OpenMpiCheck {
 
   void look_at_plugin() {
     Ended info = ask({"--param", "coll", "loom", "--level", "9"});
+    if (!look_at_values(info.err) && !has_plugin(info.out)) return;
     if (!has_plugin(info.out) && !sources_.plugin_folder.empty()) {
       const std::string why = line_with(info.err, "mca_coll_loom");
       const std::string path = path_with(sources_.plugin_folder);
@@ -142,6 +197,7 @@ class OpenMpiCheck {
         parameters_ = parameters_in(told.out);
         return;
       }
+      if (!look_at_values(told.err)) return;
       if (why.empty()) info.err = told.err;
     }
     if (!has_plugin(info.out)) {
@@ -196,6 +252,8 @@ class OpenMpiCheck {
       findings_.fails("components",
                       loom::format("the MCA parameter coll is \"{}\", which leaves loom out", only),
                       excludes ? "take loom off the list" : "add loom to the list");
+    tell_unknown_names();
+    found_.rules = parameters_["coll_loom_tune"].value;
     std::vector<std::string> set;
     for (const auto& [name, parameter] : parameters_)
       if (name != "coll_loom_enable" && !parameter.source.starts_with("default"))
@@ -221,6 +279,9 @@ class OpenMpiCheck {
     const Ended asked = run({sources_.mpirun, "--version"}, kLimit);
     if (asked.exit_code == Ended::kNotStarted)
       findings_.fails("mpirun", "there is none on PATH", "put Open MPI's bin folder first on PATH");
+    else if (asked.exit_code != 0)
+      findings_.fails("mpirun", "it does not start: " + line_with(asked.err + asked.out, ""),
+                      "mpirun --version has to work first");
     else if (asked.out.find("Open MPI) " + found_.version) == std::string::npos)
       findings_.fails("mpirun",
                       loom::format("it is another one than ompi_info's {}: {}", found_.version,
@@ -232,6 +293,7 @@ class OpenMpiCheck {
   Findings& findings_;
   OpenMpi found_;
   std::map<std::string, Parameter> parameters_;
+  std::vector<std::string> unknown_;  ///< variables of the environment that may be loom's
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ struct OpenMpiSources {
 struct OpenMpi {
   std::string version;              ///< empty: there is none
   bool has_plugin = false;          ///< it loads
+  std::string rules{};              ///< coll_loom_tune
   std::optional<std::string> path;  ///< that mpirun must be told for that: mca_base_component_path
 };
 

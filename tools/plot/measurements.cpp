@@ -48,12 +48,13 @@ Curve& curve_of(Measurement& measurement, const std::string& name) {
   return measurement.curves.emplace_back(Curve{name, {}});
 }
 
-void add_row(const json& row, Measurement& measurement) {
+/// `what`: was measured.
+void add_row(const json& row, const std::string& what, Measurement& measurement) {
   const double bytes = row.at("size_bytes").get<double>();
   const auto add = [&](Curve& curve, const json& side) {
     curve.points.emplace_back(bytes, side.at("p50_us").get<double>());
   };
-  add(curve_of(measurement, "loom"), row.at("measured"));
+  add(curve_of(measurement, what), row.at("measured"));
   if (row.contains("fallback")) add(curve_of(measurement, "Open MPI's own"), row.at("fallback"));
   if (row.contains("peers"))
     for (const auto& [name, side] : row.at("peers").items()) add(curve_of(measurement, name), side);
@@ -89,10 +90,12 @@ std::vector<Measurement> read_measurements(const std::vector<std::string>& files
     const json parsed = parse(file);
     try {
       const std::string title = title_of(parsed.at("options")), where = where_of(parsed.at("environment"));
+      const bool is_on = parsed.at("environment").value("loom", "enabled") == "enabled";
+      const std::string name = is_on ? "loom" : "as is: loom is off";
       auto same = std::ranges::find_if(
           all, [&](const Measurement& other) { return other.title == title && other.where == where; });
       if (same == all.end()) same = all.insert(all.end(), Measurement{title, where, {}, {"floor", {}}});
-      for (const json& row : parsed.at("results")) add_row(row, *same);
+      for (const json& row : parsed.at("results")) add_row(row, name, *same);
     } catch (const json::exception& error) {
       throw Error(ErrorCode::kBadInput, loom::format("{} lacks something: {}.", file, error.what()));
     }
