@@ -93,6 +93,7 @@ void Report::begin(std::size_t rows) {
     for (const std::string& peer : options_.peers) loom::print(text_, " {:>9}", peer);
     loom::print(text_, " {:>9} {:>6}\n", "best/loom", "wrong");
   } else if (options_.compare) {
+    loom::print(text_, "# fallback: the component that Open MPI chooses without loom\n");
     loom::print(text_, "#{:>41} {:^43} {:^43} {:>7}\n#", "", environment_.loom_active() ? "loom" : "as is",
                 "fallback", "fallback/");
     loom::print(text_, "{:>11} {:>11} {:>7} {:>5} ", "size", "count", "type", "op");
