@@ -86,7 +86,13 @@ OBJ_CLASS_INSTANCE(coll_loom_module_t, mca_coll_base_module_t, construct, releas
 /* The set-up needs ranks that all reduce together. Those of an inter-communicator do not: there loom only
  * replaces device buffers by staging buffers. */
 mca_coll_base_module_t* coll_loom_comm_query(ompi_communicator_t* communicator, int* priority) {
-  if (!coll_loom_variables.enable) return NULL;
+  if (!coll_loom_variables.enable) {
+    /* Who asks for lines, and misspells what enables loom, would see nothing at all. */
+    if (coll_loom_variables.verbose >= 1 && communicator == MPI_COMM_WORLD &&
+        ompi_comm_rank(communicator) == 0)
+      opal_output(0, "coll:loom: off: coll_loom_enable is 0");
+    return NULL;
+  }
   if (OMPI_COMM_IS_INTER(communicator) && !loom_may_have_device_memory()) return NULL;
   coll_loom_module_t* self = OBJ_NEW(coll_loom_module_t);
   if (self == NULL) return NULL;
