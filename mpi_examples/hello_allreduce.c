@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
     const char* carrier = carried.handle == MPI_T_PVAR_HANDLE_NULL ? "Open MPI alone: loom is not loaded"
                           : read_counter(&carried, ALLREDUCE) > 0
                               ? "loom"
-                              : "Open MPI's own component: loom is loaded, but did not take the call";
+                              : "Open MPI's own component: loom is loaded, but off (coll_loom_enable) or "
+                                "without a reason to take the call (coll_loom_verbose 2 says it)";
     printf("The sum of the numbers of %d ranks is %d, carried by %s.\n", size, sum, carrier);
   }
   close_counter(&carried);

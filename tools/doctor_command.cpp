@@ -77,10 +77,10 @@ class JobCheck {
   void look(Findings& findings) const {
     std::error_code error;
     if (!fs::exists(program(), error))
-      return findings.slower("job", loom::format("there is no {}", program()),
-                             "cmake --build build/release --target loom_doctor_job, and cmake --install "
-                             "build/release where loom "
-                             "is installed");
+      return findings.warn("job", loom::format("there is no {}", program()),
+                           "cmake --build build/release --target loom_doctor_job, and cmake --install "
+                           "build/release where loom "
+                           "is installed");
     Ended ended = run_with(open_mpi_.path.value_or(""));
     Findings found;
     add_lines(ended.out, found);
@@ -90,13 +90,19 @@ class JobCheck {
       Findings told;
       add_lines(again.out, told);
       if (again.exit_code == 0 && told.count(Verdict::kFails) == 0 && !told.all().empty()) {
-        findings.slower("ranks", "mpirun's ranks do not look where the plugin is",
-                        loom::format("mpirun --mca mca_base_component_path {}", folder_));
+        findings.warn("ranks", "mpirun's ranks do not look where the plugin is",
+                      "mpirun " + component_path_option(folder_));
+        findings.need_options(component_path_option(folder_));
         ended = again;
         found = told;
       }
     }
-    for (const Finding& finding : found.all()) findings.add(finding);
+    for (Finding finding : found.all()) {
+      // The job's output is not shown: its message, of loom's help file, is.
+      if (finding.topic == "calls" && finding.verdict == Verdict::kFails)
+        finding.cure = last_words_of(ended.err);
+      findings.add(finding);
+    }
     if (ended.exit_code == Ended::kNotStarted)
       return findings.fails("job", "there is no mpirun on PATH", "put Open MPI's bin folder first on PATH");
     if (ended.exit_code == Ended::kTookTooLong)
@@ -181,8 +187,7 @@ void add_doctor_command(CLI::App& loom, int& exit_code) {
   CLI::App* command = loom.add_subcommand("doctor", "Will loom run here, or in a job, and how well?");
   command->footer(
       "Looks at Open MPI, the plugin, this host, its network and GPUs, and runs a job on it. Under mpirun "
-      "(mpirun -n 8 "
-      "loom doctor) it looks at that job and all its hosts. Exit code 1: loom will not run.");
+      "(mpirun loom doctor) it looks at that job and all its hosts. Exit code 1: loom will not run.");
   command->add_option("--ranks", options->ranks, "Of the job that it runs")
       ->check(whole_number(1, 1024))
       ->capture_default_str();

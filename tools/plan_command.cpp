@@ -20,8 +20,6 @@ namespace {
 
 using device::Collective;
 
-/// Of hosts together: what their kernels' links take is counted link by link.
-
 struct Options {
   std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom",
                                     memory = "host";
@@ -139,7 +137,10 @@ Row row_for(const Conditions& conditions, Collective collective, std::size_t byt
   return row;
 }
 
-void print(const std::vector<Row>& rows) {
+void print(const Conditions& conditions, bool has_gpus, const std::vector<Row>& rows) {
+  loom::print("{} on {}, buffers on the host{}\n", counted(conditions.shape.ranks, "rank"),
+              counted(conditions.shape.hosts, "host"),
+              has_gpus ? " (--memory device: on the GPUs of the machine)" : "");
   loom::print("{:<21}{:>8}  {:<12}{:>12}  {:<24}{}\n", "collective", "bytes", "algorithm", "predicted us",
               "runner-up", "why");
   for (const Row& row : rows) {
@@ -239,7 +240,7 @@ void run(const Options& options) {
   if (options.json)
     print_json(conditions, rows);
   else
-    print(rows);
+    print(conditions, machine && has_gpus(*machine), rows);
 }
 
 }  // namespace

@@ -45,6 +45,11 @@ void plot(const Options& options) {
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"FILE", file});
   check_outputs(inputs, {{"--output", options.output}});
+  if (const std::filesystem::path output(options.output);
+      output.has_extension() && output.extension() != ".svg")
+    refuse(loom::format(
+        "--output {}: the picture is SVG, name it .svg (rsvg-convert or a browser makes a {} of it).",
+        options.output, output.extension().string().substr(1)));
   const std::string svg = picture(options, read_measurements(options.files));
   if (options.output == "-")
     loom::print("{}", svg);
@@ -70,7 +75,8 @@ void add_plot_command(CLI::App& loom, int&) {
       ->check(CLI::IsMember({"auto", "latency", "bandwidth", "ratios"}))
       ->capture_default_str();
   command->footer(
-      "Example:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json allreduce.json\n"
+      "Example:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json "
+      "allreduce.json\n"
       "  loom plot allreduce.json -o allreduce.svg");
   command->callback([options] { plot(*options); });
 }

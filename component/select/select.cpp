@@ -141,7 +141,10 @@ std::string reason_of(const Conditions& conditions, Collective collective, std::
     return loom::format("probes decide between {} and {}", name_of(choice.algorithm),
                         name_of(*choice.candidate));
   if (all.size() == 1) return "the only one here";
-  return all[1].suits ? "predicted to be the fastest" : "the only one that pays at this size, as measured";
+  if (all[1].suits) return "predicted to be the fastest";
+  return all[1].us < all[0].us
+             ? loom::format("faster than {} at this size, as measured", name_of(all[1].algorithm))
+             : "the only one that beats the fallback at this size, as measured";
 }
 
 Choice Selector::choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,

@@ -108,7 +108,7 @@ TEST_F(Doctor, SaysWhereThePluginIsIfOpenMpiDoesNotLookThere) {
       look(ompi_info("4.1.4", "[ -n \"$OMPI_MCA_mca_base_component_path\" ]", kEnabled), "/somewhere/lib");
   EXPECT_TRUE(found.has_plugin);
   EXPECT_EQ(found.path, "/somewhere/lib:/usr/lib/openmpi");
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "plugin", "does not look where it is"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "plugin", "does not look where it is"));
 }
 
 TEST_F(Doctor, SaysWhyThePluginDoesNotLoad) {
@@ -144,7 +144,7 @@ TEST_F(Doctor, NamesVariablesThatLoomDoesNotHave) {
   ::setenv("OMPI_MCA_coll_loom_enabel", "1", 1);
   look(ompi_info("4.1.4", "true", kEnabled));
   ::unsetenv("OMPI_MCA_coll_loom_enabel");
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "parameters",
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "parameters",
                                     "OMPI_MCA_coll_loom_enabel is set, and loom has no such variable"));
 }
 
@@ -160,7 +160,7 @@ TEST_F(Doctor, SaysThatLoomIsOffAndWhatLeavesItOut) {
       "4.1.4", "true",
       "echo mca:coll:loom:param:coll_loom_enable:value:false; echo "
       "mca:coll:loom:param:coll_loom_enable:source:default; echo mca:coll:base:param:coll:value:^loom,han"));
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "enabled", "0 (default)"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "enabled", "0 (default)"));
   EXPECT_THAT(findings_.all(), says(Verdict::kFails, "components", "leaves loom out"));
 }
 
@@ -175,20 +175,34 @@ TEST_F(Doctor, TellsWhichParametersAreSet) {
 TEST_F(Doctor, LooksAtTheLimitsOfAContainer) {
   const std::filesystem::path limit = temporary("cpu.max", "5000 100000\n");
   look_at_host(findings_, false, limit.parent_path().string());
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "CPUs", "the container's limit is 0.1"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "CPUs", "the container's limit is 0.1"));
 }
 
 TEST_F(Doctor, LooksAtSharedMemory) {
   look_at_host(findings_, false, "/sys/fs/cgroup", temporary("absent"));
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "shared memory", "there is no"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "shared memory", "there is no"));
 }
 
 TEST_F(Doctor, KnowsThePortsOfUcx) {
   look_at_network({{.name = "lo"}}, findings_);
-  EXPECT_THAT(findings_.all(), says(Verdict::kSlower, "network", "no port beside the loopback"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "network", "no port beside the loopback"));
   look_at_network({{.name = "mlx5_0", .port = 1, .speed_mbps = 400000}, {.name = "eth0"}}, findings_);
   EXPECT_THAT(findings_.all(),
               says(Verdict::kFine, "network", "2 ports for UCX: mlx5_0:1 (400 Gbit/s), eth0"));
+}
+
+TEST_F(Doctor, KnowsWhichTransportsLeadToOtherHosts) {
+  const auto look = [&](const char* transports) {
+    ::setenv("UCX_TLS", transports, 1);
+    look_at_network({{.name = "eth0"}}, findings_);
+    ::unsetenv("UCX_TLS");
+  };
+  for (const char* transports : {"rc_mlx5,self", "^cma", "all"}) {
+    look(transports);
+    EXPECT_THAT(findings_.all(), says(Verdict::kFine, "network", transports));
+  }
+  look("sm,self");
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "network", "\"sm,self\": none of these leads"));
 }
 
 TEST_F(Doctor, SaysThatThereAreNoGpus) {
@@ -199,34 +213,37 @@ TEST_F(Doctor, SaysThatThereAreNoGpus) {
 TEST(DoctorsReport, GoesThroughLines) {
   Findings findings;
   findings.fine("CPUs", "4");
-  findings.slower("enabled", "no,\tnot yet", "turn it\non");
+  findings.warn("enabled", "no,\tnot yet", "turn it\non");
   Findings again;
   add_lines("noise\n" + lines_of(findings) + "a\tb\tc\td\n", again);
   EXPECT_THAT(again.all(),
               testing::ElementsAre(Finding{Verdict::kFine, "CPUs", "4", ""},
-                                   Finding{Verdict::kSlower, "enabled", "no, not yet", "turn it on"}));
+                                   Finding{Verdict::kWarning, "enabled", "no, not yet", "turn it on"}));
 }
 
 TEST(DoctorsReport, NamesTheHostsThatDiffer) {
   Findings small, large;
   small.fine("GPUs", "none");
-  small.slower("CPUs", "1", "more");
+  small.warn("CPUs", "1", "more");
   large.fine("GPUs", "none");
   large.fine("CPUs", "8");
   const Findings all = merged({{"a", large}, {"b", small}, {"c", large}});
   EXPECT_THAT(all.all(), testing::ElementsAre(Finding{Verdict::kFine, "GPUs", "none", ""},
                                               Finding{Verdict::kFine, "CPUs", "a, c: 8", ""},
-                                              Finding{Verdict::kSlower, "CPUs", "b: 1", "more"}));
+                                              Finding{Verdict::kWarning, "CPUs", "b: 1", "more"}));
 }
 
 TEST(DoctorsReport, EndsWithWhetherLoomRuns) {
   Findings findings;
   findings.fine("a", "b");
   EXPECT_THAT(text_of(findings, "here"), HasSubstr("loom runs here.\n"));
-  findings.slower("a", "b", "c");
-  EXPECT_THAT(text_of(findings, "here"), HasSubstr("1 line says what to do"));
-  findings.slower(kEnabledTopic, "b", "c");
-  EXPECT_THAT(text_of(findings, "here"), HasSubstr("would run here, but it is off"));
+  findings.warn("a", "b", "c");
+  EXPECT_THAT(text_of(findings, "here"), HasSubstr("loom runs here. See 1 line marked"));
+  findings.need_options("--mca a b");
+  EXPECT_THAT(text_of(findings, "here"), HasSubstr("loom runs here with: mpirun --mca a b ./app\n"));
+  findings.warn(kEnabledTopic, "b", "c");
+  EXPECT_THAT(text_of(findings, "here"),
+              HasSubstr("it is off: mpirun --mca a b --mca coll_loom_enable 1 ./app\n"));
   findings.fails("a", "b", "c");
   EXPECT_THAT(text_of(findings, "here"), HasSubstr("will not run here: see 1 line"));
 }

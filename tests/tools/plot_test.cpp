@@ -102,6 +102,7 @@ TEST_F(Plots, ShowRatiosByCollectiveAndSize) {
                                             temporary("b", results("barrier", row(0, 2, 24, 25)))})));
   EXPECT_THAT(text, HasSubstr("bcast|1.50|"));
   EXPECT_THAT(text, HasSubstr("barrier|12|"));
+  EXPECT_THAT(text, HasSubstr("How many times faster than the best of "));
 }
 
 TEST_F(Plots, ShowSizesThatRanksDoNotDivideInOneColumn) {

@@ -10,11 +10,11 @@ namespace loom::tools {
 
 enum class Verdict {
   kFine,
-  kSlower,  ///< loom runs, but not as fast as it could, or not for everything
-  kFails,   ///< loom will not run, or the job will not
+  kWarning,  ///< loom runs, but not as fast as it could, not for everything, or not without more to type
+  kFails,    ///< loom will not run, or the job will not
 };
 constexpr const char* name_of(Verdict verdict) {
-  return verdict == Verdict::kFine ? "fine" : verdict == Verdict::kSlower ? "slower" : "fails";
+  return verdict == Verdict::kFine ? "fine" : verdict == Verdict::kWarning ? "warning" : "fails";
 }
 
 struct Finding {
@@ -34,20 +34,24 @@ class Findings {
   void fine(std::string topic, std::string what) {
     all_.push_back({Verdict::kFine, std::move(topic), std::move(what), ""});
   }
-  void slower(std::string topic, std::string what, std::string cure) {
-    all_.push_back({Verdict::kSlower, std::move(topic), std::move(what), std::move(cure)});
+  void warn(std::string topic, std::string what, std::string cure) {
+    all_.push_back({Verdict::kWarning, std::move(topic), std::move(what), std::move(cure)});
   }
   void fails(std::string topic, std::string what, std::string cure) {
     all_.push_back({Verdict::kFails, std::move(topic), std::move(what), std::move(cure)});
   }
+  /// Of mpirun: without them no rank runs loom.
+  void need_options(std::string options) { options_ = std::move(options); }
   void add(Finding finding) { all_.push_back(std::move(finding)); }
   const std::vector<Finding>& all() const { return all_; }
+  const std::string& options() const { return options_; }
   std::size_t count(Verdict verdict) const {
     return static_cast<std::size_t>(std::ranges::count(all_, verdict, &Finding::verdict));
   }
 
  private:
   std::vector<Finding> all_;
+  std::string options_;
 };
 
 }  // namespace loom::tools

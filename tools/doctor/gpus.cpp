@@ -38,29 +38,29 @@ void look_at_gpus(const topo::LiveSources& sources, const std::string& kernels, 
   try {
     found = topo::discover(sources);
   } catch (const Error& error) {
-    return findings.slower("GPUs", error.what(), "calls on host memory do not need them");
+    return findings.warn("GPUs", error.what(), "calls on host memory do not need them");
   }
   std::vector<topo::GpuInfo> gpus;
   for (const topo::Node& node : found.system.nodes())
     if (const auto* gpu = std::get_if<topo::GpuInfo>(&node.info); gpu != nullptr && !gpu->is_virtual)
       gpus.push_back(*gpu);
   if (gpus.empty())
-    return findings.slower("GPUs", loom::format("CUDA {} has a driver here, but no GPU", driver),
-                           "in a container: --gpus all; in a batch job: ask for GPUs");
+    return findings.warn("GPUs", loom::format("CUDA {} has a driver here, but no GPU", driver),
+                         "in a container: --gpus all; in a batch job: ask for GPUs");
   int least = gpus.front().compute_capability;
   for (const topo::GpuInfo& gpu : gpus) least = std::min(least, gpu.compute_capability);
   findings.fine("GPUs", loom::format("{} of compute capability {}.{} or later, driver for CUDA {}",
                                      counted(gpus.size(), "GPU"), least / 10, least % 10, driver));
   if (kernels.empty())
-    findings.slower("kernels", "this build has none: buffers on GPUs go through the host",
-                    "build it with clang or the CUDA Toolkit installed");
+    findings.warn("kernels", "this build has none: buffers on GPUs go through the host",
+                  "build it with clang or the CUDA Toolkit installed");
   else if (least > 0 && least < 70)
-    findings.slower("kernels", loom::format("{}; these GPUs are older", kernels),
-                    "buffers on these GPUs go through the host");
+    findings.warn("kernels", loom::format("{}; these GPUs are older", kernels),
+                  "buffers on these GPUs go through the host");
   else
     findings.fine("kernels", kernels);
   if (const std::size_t pairs = denied_pairs(gpus); pairs > 0)
-    findings.slower(
+    findings.warn(
         "peer access", loom::format("the driver denies it to {} of GPUs", counted(pairs, "pair")),
         "virtual machines and IOMMU settings do that; these GPUs reach each other through the host");
 }

@@ -34,12 +34,12 @@ void look_at_cpus(Findings& findings, bool is_bound, const std::string& cgroup) 
   const int cpus = is_bound ? static_cast<int>(online) : allowed_cpus();
   const double limit = cpu_limit(cgroup);
   if (limit > 0 && limit < cpus) {
-    findings.slower(
+    findings.warn(
         "CPUs", loom::format("{}, but the container's limit is {:.1f}", cpus, limit),
         loom::format("at most {} ranks here, or a higher limit: ranks that wait are stopped meanwhile",
                      std::max(1, static_cast<int>(limit))));
   } else if (cpus < online) {
-    findings.slower(
+    findings.warn(
         "CPUs", loom::format("{} of {} may be used", cpus, online),
         "a batch system or taskset has bound this process; ranks inherit that unless mpirun binds them");
   } else {
@@ -98,11 +98,10 @@ void look_at_single_copies(Findings& findings) {
                                       scope));
   const std::string cure = scope >= 1 ? loom::format("sysctl kernel.yama.ptrace_scope={}", scope > 1 ? 1 : 0)
                                       : "in a container: --cap-add SYS_PTRACE";
-  findings.slower("single copy",
-                  scope >= 1
-                      ? loom::format("ranks may not read each other's memory: ptrace_scope is {}", scope)
-                      : "ranks may not read each other's memory: the container forbids it",
-                  cure + "; without it large messages are copied twice");
+  findings.warn("single copy",
+                scope >= 1 ? loom::format("ranks may not read each other's memory: ptrace_scope is {}", scope)
+                           : "ranks may not read each other's memory: the container forbids it",
+                cure + "; without it large messages are copied twice");
 }
 
 void look_at_descriptors(Findings& findings) {
@@ -113,7 +112,7 @@ void look_at_descriptors(Findings& findings) {
     findings.fine("open files",
                   limit.rlim_cur == RLIM_INFINITY ? "no limit" : loom::format("up to {}", limit.rlim_cur));
   else
-    findings.slower(
+    findings.warn(
         "open files",
         loom::format("no more than {} in a process; UCX takes up to 8 for each rank of another host",
                      limit.rlim_cur),
@@ -128,8 +127,8 @@ void look_at_shared_memory(Findings& findings, const std::string& folder) {
   constexpr std::uint64_t kOfOneRank = std::uint64_t{64} << 20;  // the segment of Open MPI's vader and sm
   struct statvfs system {};
   if (::statvfs(folder.c_str(), &system) != 0)
-    return findings.slower("shared memory", loom::format("there is no {}", folder),
-                           "Open MPI needs it between ranks of a host, loom does not");
+    return findings.warn("shared memory", loom::format("there is no {}", folder),
+                         "Open MPI needs it between ranks of a host, loom does not");
   const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
   const std::uint64_t wanted =
       kOfOneRank / 16 * static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
@@ -137,9 +136,8 @@ void look_at_shared_memory(Findings& findings, const std::string& folder) {
   if (free >= wanted)
     findings.fine("shared memory", text);
   else
-    findings.slower(
-        "shared memory", text,
-        "docker run --shm-size 1g, or remount it: Open MPI needs some MiB a rank there, loom none");
+    findings.warn("shared memory", text,
+                  "docker run --shm-size 1g, or remount it: Open MPI needs some MiB a rank there, loom none");
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
     return false;
   }
   if (off.size() == all.size()) {
-    findings.slower(kEnabledTopic, "coll_loom_enable is 0 on all ranks", "mpirun --mca coll_loom_enable 1");
+    findings.warn(kEnabledTopic, "coll_loom_enable is 0 on all ranks", "mpirun --mca coll_loom_enable 1");
     return false;
   }
   if (!off.empty()) {
@@ -201,15 +201,15 @@ void look_at_binding(const std::vector<Facts>& all, Findings& findings) {
     }
     for (const auto& [cpu, sharers] : bound_to)
       if (sharers.size() > 1)
-        return findings.slower(
+        return findings.warn(
             "binding",
             loom::format("{} of host {} are bound to one CPU ({})", ranks_text(sharers), host, cpu),
             "mpirun --bind-to none, or --map-by core and no more ranks than CPUs");
     if (CPU_COUNT(&together) < static_cast<int>(its_ranks.size()))
-      return findings.slower("binding",
-                             loom::format("{} on {} of host {}", counted(its_ranks.size(), "rank"),
-                                          counted(CPU_COUNT(&together), "CPU"), host),
-                             "no more ranks than CPUs: those that wait take turns with those that work");
+      return findings.warn("binding",
+                           loom::format("{} on {} of host {}", counted(its_ranks.size(), "rank"),
+                                        counted(CPU_COUNT(&together), "CPU"), host),
+                           "no more ranks than CPUs: those that wait take turns with those that work");
   }
   findings.fine("binding", "as many CPUs as ranks");
 }
@@ -226,7 +226,7 @@ void look_at_clocks(const std::vector<Facts>& all, Findings& findings) {
   if (most < 1)
     findings.fine("clocks", loom::format("they differ by no more than {:.0f} ms", most * 1000));
   else
-    findings.slower(
+    findings.warn(
         "clocks",
         loom::format("that of host {} differs by {:.1f} s", all[static_cast<std::size_t>(whose)].host, most),
         "chrony or ntp; loom needs no equal clocks, but who reads several hosts' logs does");
@@ -246,12 +246,52 @@ double time_allreduce(std::size_t bytes, MPI_Comm comm) {
   return times[static_cast<std::size_t>(calls) / 2];
 }
 
+/// Why allreduces fell back, as coll_loom_fallbacks counts.
+class Fallbacks {
+ public:
+  explicit Fallbacks(loom::mpi::ToolInterface& tool) : tool_(tool) {
+    for (const Reason& reason : kReasons) before_.push_back(count(reason));
+  }
+  void tell(Findings& findings) const {
+    constexpr const char* kWhat = "loom carries no allreduce of 8 bytes or 1 MiB here: ";
+    for (std::size_t i = 0; i < std::size(kReasons); ++i) {
+      if (count(kReasons[i]) == before_[i]) continue;
+      const bool is_failure = kReasons[i].verdict == Verdict::kFails;
+      findings.add({kReasons[i].verdict, "calls", std::string(kWhat) + kReasons[i].text,
+                    is_failure ? "loom's message in the job's output has the cause"
+                               : "mpirun --mca coll_loom_verbose 2 says more"});
+      return;
+    }
+    findings.warn(
+        "calls", std::string(kWhat) + "Open MPI does not ask it",
+        "coll_loom_include and coll_loom_exclude may leave allreduce out; another component may have "
+        "a higher priority");
+  }
+
+ private:
+  struct Reason {
+    const char *name, *text;
+    Verdict verdict;
+  };
+  static constexpr Reason kReasons[] = {
+      {"not_connected", "its set-up failed", Verdict::kFails},
+      {"not_better", "Open MPI's own component is faster, or a rule prefers it", Verdict::kWarning},
+  };
+  std::uint64_t count(const Reason& reason) const {
+    return tool_.counter("coll_loom_fallbacks", "allreduce", reason.name).value_or(0);
+  }
+
+  loom::mpi::ToolInterface& tool_;
+  std::vector<std::uint64_t> before_;
+};
+
 /// Collective: loom's allreduces and those of Open MPI's own component.
 void look_at_calls(loom::mpi::ToolInterface& tool, Findings& findings) {
   constexpr std::size_t kSmall = 8, kLarge = std::size_t{1} << 20;
   MPI_Comm without = loom::mpi::dup_without_loom(MPI_COMM_WORLD);
   const auto carried = [&] { return tool.counter("coll_loom_calls", "allreduce").value_or(0); };
   const auto before = carried();
+  const Fallbacks fallbacks(tool);
   std::string text;
   for (const std::size_t bytes : {kLarge, kSmall}) {
     time_allreduce(bytes, MPI_COMM_WORLD);
@@ -263,8 +303,7 @@ void look_at_calls(loom::mpi::ToolInterface& tool, Findings& findings) {
   MPI_Comm_free(&without);
   if (ranks == 1) return findings.fine("calls", "a single rank needs no collectives");
   if (carried() == before)
-    findings.slower("calls", "loom carries no allreduce of 8 bytes or 1 MiB here",
-                    "mpirun --mca coll_loom_verbose 2 says why");
+    fallbacks.tell(findings);
   else
     findings.fine("calls", text);
 }

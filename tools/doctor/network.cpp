@@ -23,13 +23,28 @@ bool is_chosen(const std::vector<std::string>& chosen, const topo::UcxPort& port
   });
 }
 
+/// UCX takes no transport that is not named, and prefixes are names: "rc" is rc_verbs and rc_mlx5.
+void look_at_transports(Findings& findings) {
+  const char* named = std::getenv("UCX_TLS");
+  if (named == nullptr || *named == '\0') return;
+  const std::string list(named);
+  const auto names_some = [&](const std::string& text) {
+    return std::ranges::any_of(std::vector<std::string>{"all", "tcp", "rc", "ud", "dc", "ib", "srd", "ugni"},
+                               [&](const std::string& one) { return text.starts_with(one); });
+  };
+  if (list.starts_with('^') || std::ranges::any_of(ucx_transport::listed_devices(list), names_some))
+    return findings.fine("network", loom::format("UCX_TLS is \"{}\"", list));
+  findings.warn("network", loom::format("UCX_TLS is \"{}\": none of these leads to another host", list),
+                "unset it, or add tcp or rc: a job of several hosts cannot be set up without");
+}
+
 void look_at_locked_memory(Findings& findings) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return;
   constexpr rlim_t kEnough = rlim_t{1} << 30;
   if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= kEnough)
     return findings.fine("locked memory", "enough");
-  findings.slower(
+  findings.warn(
       "locked memory", loom::format("no more than {} KiB in a process", limit.rlim_cur >> 10),
       "ulimit -l unlimited (/etc/security/limits.conf, or LimitMEMLOCK of the batch system): network "
       "cards read and write locked memory alone");
@@ -41,9 +56,10 @@ void look_at_network(const std::vector<topo::UcxPort>& all, Findings& findings) 
   std::vector<topo::UcxPort> ports;
   std::ranges::copy_if(all, std::back_inserter(ports),
                        [](const topo::UcxPort& port) { return port.name != "lo"; });
+  look_at_transports(findings);
   if (ports.empty())
-    return findings.slower("network", "UCX finds no port beside the loopback",
-                           "jobs of one host need none; else see `ucx_info -d` and UCX_NET_DEVICES");
+    return findings.warn("network", "UCX finds no port beside the loopback",
+                         "jobs of one host need none; else see `ucx_info -d` and UCX_NET_DEVICES");
   std::vector<std::string> texts;
   for (const topo::UcxPort& port : ports) texts.push_back(text_of(port));
   if (const char* named = std::getenv("UCX_NET_DEVICES"); named != nullptr && *named != '\0') {

@@ -111,8 +111,8 @@ class OpenMpiCheck {
   void tell_unknown_names() {
     for (const std::string& name : unknown_)
       if (!parameters_.contains(name.substr(std::string("OMPI_MCA_").size())))
-        findings_.slower("parameters", name + " is set, and loom has no such variable",
-                         "docs/parameters.md has the names");
+        findings_.warn("parameters", name + " is set, and loom has no such variable",
+                       "docs/parameters.md has the names");
   }
 
   /// Where a folder is not there, Open MPI 4.1 finds none of its own components either.
@@ -190,10 +190,11 @@ class OpenMpiCheck {
       if (has_plugin(told.out)) {
         found_.path = path;
         found_.has_plugin = true;
-        findings_.slower("plugin",
-                         why.empty() ? "Open MPI does not look where it is"
-                                     : loom::format("another one does not load: {}", NotLoaded(why).why),
-                         loom::format("mpirun --mca mca_base_component_path {}, or install it", path));
+        findings_.warn("plugin",
+                       why.empty() ? "Open MPI does not look where it is"
+                                   : loom::format("another one does not load: {}", NotLoaded(why).why),
+                       loom::format("mpirun {}, or install it", component_path_option(path)));
+        findings_.need_options(component_path_option(path));
         parameters_ = parameters_in(told.out);
         return;
       }
@@ -214,9 +215,9 @@ class OpenMpiCheck {
     found_.has_plugin = true;
     const std::string its = line_with(info.out, "component:");
     if (its.find(":" + sources_.version + "\"") == std::string::npos)
-      findings_.slower("plugin",
-                       loom::format("Open MPI loads another version than {}: {}", sources_.version, its),
-                       "remove the older one: docs/troubleshooting.md, \"Where the plugin lies\"");
+      findings_.warn("plugin",
+                     loom::format("Open MPI loads another version than {}: {}", sources_.version, its),
+                     "remove the older one: docs/troubleshooting.md, \"Where the plugin lies\"");
     else
       findings_.fine("plugin", loom::format("Open MPI loads version {}", sources_.version));
     parameters_ = parameters_in(info.out);
@@ -240,9 +241,9 @@ class OpenMpiCheck {
     if (is_on)
       findings_.fine(kEnabledTopic, loom::format("coll_loom_enable is 1 ({})", enable.source));
     else
-      findings_.slower(kEnabledTopic, loom::format("coll_loom_enable is 0 ({})", enable.source),
-                       "mpirun --mca coll_loom_enable 1, or a line \"coll_loom_enable = 1\" in "
-                       "~/.openmpi/mca-params.conf on all hosts");
+      findings_.warn(kEnabledTopic, loom::format("coll_loom_enable is 0 ({})", enable.source),
+                     "mpirun --mca coll_loom_enable 1, or a line \"coll_loom_enable = 1\" in "
+                     "~/.openmpi/mca-params.conf on all hosts");
     const Ended info = ask({"--param", "coll", "all", "--level", "9"});
     const std::string only = value_of(info.out, "mca:coll:base:param:coll:value").value_or("");
     const bool names_loom = ("," + only + ",").find(",loom,") != std::string::npos ||
@@ -267,7 +268,7 @@ class OpenMpiCheck {
     for (const char* variable : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
       const char* const value = std::getenv(variable);
       if (value != nullptr && std::string(value) == "1") continue;
-      findings_.slower(
+      findings_.warn(
           "root", "mpirun refuses to run as root",
           "mpirun --allow-run-as-root, or OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
       return;

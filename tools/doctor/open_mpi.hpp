@@ -23,6 +23,11 @@ struct OpenMpi {
   std::optional<std::string> path;  ///< that mpirun must be told for that: mca_base_component_path
 };
 
+/// Of mpirun.
+inline std::string component_path_option(const std::string& path) {
+  return "--mca mca_base_component_path " + path;
+}
+
 OpenMpi look_at_open_mpi(const OpenMpiSources& sources, Findings& findings);
 
 }  // namespace loom::tools

@@ -27,16 +27,19 @@ std::string without_tabs(std::string text) {
 }
 
 std::string conclusion(const Findings& findings) {
-  const std::size_t fails = findings.count(Verdict::kFails), slower = findings.count(Verdict::kSlower);
+  const std::size_t fails = findings.count(Verdict::kFails), warnings = findings.count(Verdict::kWarning);
   if (fails > 0)
     return loom::format("loom will not run here: see {} marked \"fails\".", counted(fails, "line"));
-  if (std::ranges::any_of(findings.all(), [](const Finding& finding) {
-        return finding.topic == kEnabledTopic && finding.verdict != Verdict::kFine;
-      }))
-    return "loom would run here, but it is off: mpirun --mca coll_loom_enable 1.";
-  if (slower > 0)
-    return loom::format("loom runs here. {} what to do for more of it, or more speed.",
-                        slower == 1 ? "1 line says" : loom::format("{} lines say", slower));
+  const bool is_off = std::ranges::any_of(findings.all(), [](const Finding& finding) {
+    return finding.topic == kEnabledTopic && finding.verdict != Verdict::kFine;
+  });
+  std::string options = findings.options();
+  if (is_off) options += options.empty() ? "--mca coll_loom_enable 1" : " --mca coll_loom_enable 1";
+  if (!options.empty())
+    return loom::format("{}: mpirun {} ./app",
+                        is_off ? "loom would run here, but it is off" : "loom runs here with", options);
+  if (warnings > 0)
+    return loom::format("loom runs here. See {} marked \"warning\".", counted(warnings, "line"));
   return "loom runs here.";
 }
 
@@ -73,7 +76,7 @@ void add_lines(const std::string& lines, Findings& findings) {
   for (std::string line; std::getline(all, line);) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() != 4) continue;
-    for (const Verdict verdict : {Verdict::kFine, Verdict::kSlower, Verdict::kFails})
+    for (const Verdict verdict : {Verdict::kFine, Verdict::kWarning, Verdict::kFails})
       if (fields[0] == name_of(verdict)) findings.add({verdict, fields[1], fields[2], fields[3]});
   }
 }

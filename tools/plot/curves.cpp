@@ -209,6 +209,19 @@ std::vector<std::vector<double>> columns_of(const std::vector<Measurement>& meas
   return columns;
 }
 
+/// "tuned", "the best of tuned and sm"
+std::string others_of(const std::vector<Measurement>& measurements) {
+  std::vector<std::string> names;
+  for (const Measurement& measurement : measurements)
+    for (std::size_t i = 1; i < measurement.curves.size(); ++i)
+      if (const std::string& name = measurement.curves[i].name; std::ranges::find(names, name) == names.end())
+        names.push_back(name);
+  if (names.size() == 1) return names[0];
+  const std::string last = names.back();
+  names.pop_back();
+  return loom::format("the best of {} and {}", loom::join(names, ", "), last);
+}
+
 }  // namespace
 
 std::string ratios_svg(const std::vector<Measurement>& measurements) {
@@ -242,7 +255,7 @@ std::string ratios_svg(const std::vector<Measurement>& measurements) {
                   "middle", kAxis);
   const double width = kNames + kCell * static_cast<double>(columns.size()) + 20;
   const std::string title =
-      loom::format("How many times faster than the best other component, {}", measurements.front().where);
+      loom::format("How many times faster than {}, {}", others_of(measurements), measurements.front().where);
   canvas.text(20, 28, title, 15, "start", "#222", true);
   canvas.text(20, 48, "above 1: loom is faster; framed: slower than 0.95", 12, "start", kAxis);
   canvas.text((kNames + width) / 2, y + 38, "bytes of the message", 12, "middle", kAxis);

@@ -19,9 +19,12 @@ expect() {
 lacks() { if grep -Eq -- "$1" "$work/out"; then echo "/$1/ in:" >&2; cat "$work/out" >&2; exit 1; fi; }
 
 expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 4 --collective allreduce --bytes 8
+expect 0 '^allreduce .* faster than dbt at this size, as measured$' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 64K
+expect 0 '^allreduce .* the only one that beats the fallback ' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 8
 expect 0 '^bcast +1M +dbt ' --hosts 8 --ranks-per-host 4 --collective bcast --bytes 1M
 expect 0 '^alltoall ' "$data/dgxh100.xml"
-lacks 'kernel|GPU'
+lacks 'kernel'
+grep -Fxq '8 ranks on 1 host, buffers on the host (--memory device: on the GPUs of the machine)' "$work/out"
 expect 2 'there is no collective "nosuch"' --collective nosuch
 
 # buffers on GPUs
