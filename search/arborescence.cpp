@@ -1,113 +1,102 @@
 #include "search/arborescence.hpp"
 
-#include <algorithm>
 #include <limits>
 
 namespace loom::search {
 namespace {
 
-struct Edge {
-  int from, to;
-  double cost;
-  int id;  ///< of the costs
+/// Ways between places that may stand for circles.
+struct Ways {
+  int places;
+  std::vector<double> costs;  ///< by from * places + to
+  std::vector<int> of;        ///< which of the lowest level's each is
 };
 
-/// Places of which some stand for circles of the level below.
-struct Level {
-  std::vector<int> way_in;    ///< by place: the id of its cheapest edge; -1: the root
-  std::vector<int> above;     ///< by place: where it is a level further up
-  std::vector<int> circle;    ///< by place: which it is on; -1: none
-  std::vector<int> place_of;  ///< by place of the lowest level
-};
-
-/// Numbers the circles of `before`, from 0, in `circle` (-1: on none), and returns how many there are.
-int find_circles(std::span<const int> before, int root, std::vector<int>& circle) {
-  std::vector<int> seen_by(before.size(), -1);
-  int circles = 0;
+/// What each place is part of once the circles of `before` are contracted; how many there are then.
+std::pair<std::vector<int>, int> contracted(std::span<const int> before) {
+  std::vector<int> seen_by(before.size(), -1), part(before.size(), -1);
+  int parts = 0;
   for (int place = 0; place < static_cast<int>(before.size()); ++place) {
     int here = place;
-    while (here != root && seen_by[static_cast<std::size_t>(here)] != place &&
-           circle[static_cast<std::size_t>(here)] < 0) {
+    while (seen_by[static_cast<std::size_t>(here)] < 0) {
       seen_by[static_cast<std::size_t>(here)] = place;
       here = before[static_cast<std::size_t>(here)];
     }
-    if (here == root || circle[static_cast<std::size_t>(here)] >= 0) continue;
-    for (int on = before[static_cast<std::size_t>(here)]; on != here;
-         on = before[static_cast<std::size_t>(on)])
-      circle[static_cast<std::size_t>(on)] = circles;
-    circle[static_cast<std::size_t>(here)] = circles++;
+    if (seen_by[static_cast<std::size_t>(here)] != place) continue;  // seen before: its circle has a number
+    for (int on = here; part[static_cast<std::size_t>(on)] < 0; on = before[static_cast<std::size_t>(on)])
+      part[static_cast<std::size_t>(on)] = parts;
+    ++parts;
   }
-  return circles;
-}
-
-/// From the highest level down: a circle is entered where its way in leads, and its other places keep theirs.
-std::vector<int> ways_in(std::span<const Level> levels, int places) {
-  std::vector<int> ways = levels.back().way_in;
-  for (std::size_t i = levels.size() - 1; i-- > 0;) {
-    const Level& level = levels[i];
-    std::vector<int> below = level.way_in;
-    for (std::size_t place = 0; place < below.size(); ++place) {
-      const int way = ways[static_cast<std::size_t>(level.above[place])];
-      if (level.circle[place] < 0)
-        below[place] = way;
-      else if (way >= 0 && level.place_of[static_cast<std::size_t>(way % places)] == static_cast<int>(place))
-        below[place] = way;
-    }
-    ways = std::move(below);
-  }
-  return ways;
+  for (int& number : part)
+    if (number < 0) number = parts++;
+  return {std::move(part), parts};
 }
 
 }  // namespace
 
-/// Every place takes its cheapest way in; circles that this makes become one place, until there is none.
-Arborescence cheapest_arborescence(std::span<const double> costs, int places, int root, Steps& steps) {
-  const int all = places;
-  std::vector<Edge> edges;
-  edges.reserve(costs.size());
-  // Where all cost the same, the ways from the place before each make a chain, and no circle.
-  for (int back = 1; back < places; ++back)
-    for (int to = 0; to < places; ++to) {
-      const int from = (to - back + places) % places, id = from * places + to;
-      edges.push_back({from, to, costs[static_cast<std::size_t>(id)], id});
-    }
+Arborescences::Arborescences(std::span<const double> costs, int places, Steps& steps)
+    : costs_(costs), places_(places) {
+  Ways ways{places, {costs.begin(), costs.end()}, std::vector<int>(costs.size())};
+  for (std::size_t i = 0; i < costs.size(); ++i) ways.of[i] = static_cast<int>(i);
   std::vector<int> place_of(static_cast<std::size_t>(places));
   for (int place = 0; place < places; ++place) place_of[static_cast<std::size_t>(place)] = place;
-  std::vector<Level> levels;
-  Arborescence result;
-  for (;;) {
-    const auto count = static_cast<std::size_t>(places);
-    steps.take(4 * static_cast<std::int64_t>(edges.size()));
-    std::vector<double> cheapest(count, std::numeric_limits<double>::max());
-    std::vector<int> before(count, -1), circle(count, -1);
-    Level level{std::vector<int>(count, -1), {}, {}, place_of};
-    for (const Edge& edge : edges)
-      if (const auto to = static_cast<std::size_t>(edge.to); edge.cost < cheapest[to])
-        cheapest[to] = edge.cost, before[to] = edge.from, level.way_in[to] = edge.id;
-    cheapest[static_cast<std::size_t>(root)] = 0;
-    level.way_in[static_cast<std::size_t>(root)] = -1;
-    for (const double cost : cheapest) result.cost += cost;
-    int circles = find_circles(before, root, circle);
-    level.circle = circle;
-    if (circles == 0) {
-      levels.push_back(std::move(level));
-      break;
-    }
-    for (int& number : circle)
-      if (number < 0) number = circles++;
-    level.above = circle;
-    levels.push_back(std::move(level));
-    for (Edge& edge : edges) {
-      edge.cost -= cheapest[static_cast<std::size_t>(edge.to)];
-      edge.from = circle[static_cast<std::size_t>(edge.from)];
-      edge.to = circle[static_cast<std::size_t>(edge.to)];
-    }
-    std::erase_if(edges, [](const Edge& edge) { return edge.from == edge.to; });
-    for (int& place : place_of) place = circle[static_cast<std::size_t>(place)];
-    root = circle[static_cast<std::size_t>(root)];
-    places = circles;
+  while (ways.places > 1) {
+    const int n = ways.places;
+    const auto at = [](int from, int to, int all) { return static_cast<std::size_t>(from * all + to); };
+    std::vector<double> cheapest(static_cast<std::size_t>(n), std::numeric_limits<double>::max());
+    std::vector<int> before(static_cast<std::size_t>(n), -1);
+    Level level{std::vector<int>(static_cast<std::size_t>(n)), {}, place_of};
+    // Where all cost the same, the ways from the place before each make one circle through all.
+    for (int to = 0; to < n; ++to)
+      for (int back = 1; back < n; ++back) {
+        const int from = to >= back ? to - back : to - back + n;
+        if (const double cost = ways.costs[at(from, to, n)]; cost < cheapest[static_cast<std::size_t>(to)]) {
+          cheapest[static_cast<std::size_t>(to)] = cost;
+          before[static_cast<std::size_t>(to)] = from;
+          level.way_in[static_cast<std::size_t>(to)] = ways.of[at(from, to, n)];
+        }
+      }
+    const auto [part, parts] = contracted(before);
+    steps.take(3 * static_cast<std::int64_t>(n) * n);
+    Ways next{
+        parts,
+        std::vector<double>(static_cast<std::size_t>(parts * parts), std::numeric_limits<double>::max()),
+        std::vector<int>(static_cast<std::size_t>(parts * parts), -1)};
+    for (int back = 1; back < n; ++back)
+      for (int to = 0; to < n; ++to) {
+        const int from = to >= back ? to - back : to - back + n;
+        const int here = part[static_cast<std::size_t>(from)], there = part[static_cast<std::size_t>(to)];
+        if (here == there) continue;
+        const double cost = ways.costs[at(from, to, n)] - cheapest[static_cast<std::size_t>(to)];
+        const std::size_t i = at(here, there, parts);
+        if (cost < next.costs[i]) next.costs[i] = cost, next.of[i] = ways.of[at(from, to, n)];
+      }
+    for (int& place : place_of) place = part[static_cast<std::size_t>(place)];
+    level.above = part;
+    levels_.push_back(std::move(level));
+    ways = std::move(next);
   }
-  for (const int way : ways_in(levels, all)) result.before.push_back(way < 0 ? -1 : way / all);
+}
+
+/// From the top down: a circle is entered where its way in leads, or where the root is, and its other places
+/// keep theirs.
+Arborescence Arborescences::from(int root) const {
+  std::vector<int> ways{-1};
+  for (std::size_t i = levels_.size(); i-- > 0;) {
+    const Level& level = levels_[i];
+    std::vector<int> below = level.way_in;
+    for (std::size_t place = 0; place < below.size(); ++place) {
+      const int way = ways[static_cast<std::size_t>(level.above[place])];
+      const int to = way < 0 ? root : way % places_;
+      if (level.place_of[static_cast<std::size_t>(to)] == static_cast<int>(place)) below[place] = way;
+    }
+    ways = std::move(below);
+  }
+  Arborescence result;
+  for (const int way : ways) {
+    result.before.push_back(way < 0 ? -1 : way / places_);
+    if (way >= 0) result.cost += costs_[static_cast<std::size_t>(way)];
+  }
   return result;
 }
 

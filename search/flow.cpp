@@ -10,10 +10,13 @@ constexpr double kLeast = 1e-9;
 
 }  // namespace
 
-Flow::Flow(const topo::System& system, Steps& steps, int copies)
-    : edges_of_(static_cast<std::size_t>(system.size() * copies)), steps_(steps) {
-  for (int first = 0; first < system.size() * copies; first += system.size())
-    for (const topo::Link& link : system.links()) add(first + link.from, first + link.to, link.gbps);
+Flow::Flow(const topo::System& system, Steps& steps, std::span<const double> scales)
+    : edges_of_(static_cast<std::size_t>(system.size()) * scales.size()), steps_(steps) {
+  int first = 0;
+  for (const double scale : scales) {
+    for (const topo::Link& link : system.links()) add(first + link.from, first + link.to, scale * link.gbps);
+    first += system.size();
+  }
 }
 
 int Flow::add_node() {

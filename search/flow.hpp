@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "search/steps.hpp"
@@ -9,11 +10,14 @@
 
 namespace loom::search {
 
+inline constexpr double kOneCopy[] = {1};
+
 /// Maximum flow by shortest augmenting paths in layers (Dinic), on a machine's links.
 class Flow {
  public:
-  /// `copies` of the machine, not joined: node i of copy k is k * system.size() + i.
-  Flow(const topo::System& system, Steps& steps, int copies = 1);
+  /// Copies of the machine, not joined: node i of copy k is k * system.size() + i, and its links have
+  /// scales[k] times their bandwidth.
+  Flow(const topo::System& system, Steps& steps, std::span<const double> scales = kOneCopy);
 
   /// A node more. Edges that it gets are not limited.
   int add_node();

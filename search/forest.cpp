@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -20,8 +19,8 @@ namespace {
 
 constexpr double kGain = 1e-9, kProven = 1e-6;
 constexpr double kWeight = 0.85;  // of the best prices; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997
-constexpr int kMostRounds = 400;
-constexpr std::int64_t kMostSteps = 4'000'000'000;
+constexpr int kMostRounds = 2000;
+constexpr std::int64_t kMostSteps = 4'000'000'000, kMostStepsToChoose = 1'000'000'000;
 
 /// How data come to a place.
 struct WayIn {
@@ -29,7 +28,7 @@ struct WayIn {
   int out = -1, in = -1;  ///< between nodes the ports
   friend auto operator<=>(const WayIn&, const WayIn&) = default;
 };
-using Tree = std::vector<WayIn>;    ///< by place: node * GPUs + GPU
+using Tree = std::vector<WayIn>;    ///< by place: node * GPUs + GPU, of the nodes told
 using Bundle = std::vector<Tree>;   ///< by root, a GPU of node 0
 using Ports = std::pair<int, int>;  ///< out, in; -1: none lead there
 
@@ -71,7 +70,13 @@ class Edges {
 class ForestPacking {
  public:
   ForestPacking(const HopTable& table, const ForestRequest& request)
-      : table_(table), edges_(table, request), gpus_(table.gpus()), places_(gpus_ * request.nodes) {
+      : table_(table),
+        edges_(table, request),
+        gpus_(table.gpus()),
+        nodes_told_(std::min(request.nodes, kMostNodesTold)),
+        places_(gpus_ * nodes_told_),
+        last_stands_for_(request.nodes - nodes_told_ + 1),
+        whole_(static_cast<double>(gpus_) * request.nodes) {
     for (const Resource& resource : table.resources()) capacities_.push_back(resource.gbps);
   }
 
@@ -80,7 +85,11 @@ class ForestPacking {
     Forest forest;
     forest.bound_gbps = std::numeric_limits<double>::infinity();
     Bundle first = balanced();
-    if (first.empty()) return {};
+    if (first.empty()) {
+      forest.absent = nodes_told_ > 1 && edges_.pairs().empty() ? "no two ports join nodes"
+                                                                : "some GPUs do not reach each other";
+      return forest;
+    }
     add(std::move(first), packing);
     std::vector<double> best(
         capacities_.size());  // the prices that prove most so far, at which a GB/s costs at least 1
@@ -110,7 +119,7 @@ class ForestPacking {
     }
     std::vector<double> amounts;
     for (std::size_t i = 0; i < columns_.size(); ++i) amounts.push_back(packing.amount(static_cast<int>(i)));
-    if (max_trees > 0) forest.gbps = keep_widest(static_cast<std::size_t>(max_trees), amounts);
+    if (max_trees > 0) forest.gbps = keep_best(static_cast<std::size_t>(max_trees), amounts);
     forest.trees = trees_of(amounts);
     return forest;
   }
@@ -158,7 +167,10 @@ class ForestPacking {
     }
   }
 
-  /// cost: of a GB/s of the whole.
+  /// Nodes that a place stands for.
+  int weight(int place) const { return place / gpus_ == nodes_told_ - 1 ? last_stands_for_ : 1; }
+
+  /// cost: no trees of all roots cost less, for a GB/s of the whole.
   Bundle cheapest(const std::vector<double>& prices, double& cost) {
     const auto gpus = static_cast<std::size_t>(gpus_), places = static_cast<std::size_t>(places_);
     std::vector<double> inside(gpus * gpus, 0.0), between;
@@ -171,13 +183,15 @@ class ForestPacking {
     std::vector<double> costs(places * places, 0.0);
     for (std::size_t from = 0; from < places; ++from)
       for (std::size_t to = 0; to < places; ++to)
-        costs[from * places + to] =
-            (from / gpus == to / gpus ? inside : between)[from % gpus * gpus + to % gpus];
+        costs[from * places + to] = std::min(
+            kNever, weight(static_cast<int>(to)) *
+                        (from / gpus == to / gpus ? inside : between)[from % gpus * gpus + to % gpus]);
+    const Arborescences arborescences(costs, places_, steps_);
     Bundle trees;
     cost = 0;
     for (int root = 0; root < gpus_; ++root) {
-      const Arborescence found = cheapest_arborescence(costs, places_, root, steps_);
-      cost += found.cost / places_;
+      const Arborescence found = arborescences.from(root);
+      cost += found.cost / whole_;
       Tree& tree = trees.emplace_back();
       for (int place = 0; place < places_; ++place) {
         WayIn way{found.before[static_cast<std::size_t>(place)]};
@@ -187,7 +201,31 @@ class ForestPacking {
         tree.push_back(way);
       }
     }
+    if (last_stands_for_ > 1) cost = cheapest_by_nodes(inside, between);
     return trees;
+  }
+
+  /// Of any number of nodes no less: each is reached by itself, wherever data enter it; so is the root's,
+  /// which may be entered, too.
+  double cheapest_by_nodes(const std::vector<double>& inside, const std::vector<double>& between) {
+    const int outside = gpus_, places = gpus_ + 1;
+    std::vector<double> costs(static_cast<std::size_t>(places * places), 0.0);  // nothing to leave
+    const auto cost_of = [&](int from, int to) -> double& {
+      return costs[static_cast<std::size_t>(from * places + to)];
+    };
+    for (int to = 0; to < gpus_; ++to) {
+      cost_of(outside, to) = kNever;
+      for (int from = 0; from < gpus_; ++from) {
+        const auto i = static_cast<std::size_t>(from * gpus_ + to);
+        cost_of(from, to) = inside[i];
+        cost_of(outside, to) = std::min(cost_of(outside, to), between[i]);
+      }
+    }
+    const Arborescences node(costs, places, steps_);
+    const double entered = node.from(outside).cost, others = whole_ / gpus_ - 1;
+    double sum = 0;
+    for (int root = 0; root < gpus_; ++root) sum += node.from(root).cost + others * entered;
+    return sum / whole_;
   }
 
   /// How full a hop would be with a GB/s more.
@@ -201,8 +239,9 @@ class ForestPacking {
     return most;
   }
   void take(Tree& tree, int place, const WayIn& way) {
-    edges_.for_loads(
-        way, place, [&](const Load& load) { used_[static_cast<std::size_t>(load.resource)] += load.factor; });
+    edges_.for_loads(way, place, [&](const Load& load) {
+      used_[static_cast<std::size_t>(load.resource)] += weight(place) * load.factor;
+    });
     tree[static_cast<std::size_t>(place)] = way;
   }
 
@@ -263,7 +302,7 @@ class ForestPacking {
     for (int root = 0; root < gpus_; ++root) {
       Tree& tree = trees.emplace_back(static_cast<std::size_t>(places_));
       if (!grow(tree, 0, root)) return {};
-      for (int node = 1; node * gpus_ < places_; ++node) {
+      for (int node = 1; node < nodes_told_; ++node) {
         const auto [way, entered] = emptiest_between();
         if (way.out < 0) return {};
         take(tree, node * gpus_ + entered, way);
@@ -278,8 +317,9 @@ class ForestPacking {
     for (const Tree& tree : trees)
       for (int place = 0; place < places_; ++place)
         if (const WayIn& way = tree[static_cast<std::size_t>(place)]; way.before >= 0)
-          edges_.for_loads(way, place,
-                           [&](const Load& load) { sum.add(load.resource, load.factor / places_); });
+          edges_.for_loads(way, place, [&](const Load& load) {
+            sum.add(load.resource, weight(place) * load.factor / whole_);
+          });
     return sum.take();
   }
 
@@ -289,18 +329,33 @@ class ForestPacking {
     packing.add(columns_.back()->loads, 1);
   }
 
-  /// The most that the widest columns carry by themselves.
-  double keep_widest(std::size_t most, std::vector<double>& amounts) {
-    std::vector<std::size_t> order(amounts.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return amounts[a] > amounts[b]; });
-    order.resize(std::min(order.size(), most));
-    Packing packing(capacities_, steps_);
-    for (const std::size_t column : order) packing.add(columns_[column]->loads, 1);
-    packing.optimize();
+  /// The most that so many columns carry: the best one, and then again and again the one with which all of
+  /// them carry most.
+  double keep_best(std::size_t most, std::vector<double>& amounts) {
+    Steps steps(kMostStepsToChoose);
+    std::vector<std::size_t> kept;
+    double total = 0;
     std::ranges::fill(amounts, 0.0);
-    for (std::size_t i = 0; i < order.size(); ++i) amounts[order[i]] = packing.amount(static_cast<int>(i));
-    return packing.total();
+    for (std::size_t best = 0; best < columns_.size() && kept.size() < most;) {
+      best = columns_.size();
+      std::vector<double> best_amounts;
+      for (std::size_t column = 0; column < columns_.size() && !steps.are_spent(); ++column) {
+        if (std::ranges::find(kept, column) != kept.end()) continue;
+        Packing packing(capacities_, steps);
+        for (const std::size_t other : kept) packing.add(columns_[other]->loads, 1);
+        packing.add(columns_[column]->loads, 1);
+        if (!packing.optimize() || packing.total() <= total * (1 + kGain)) continue;
+        best = column;
+        total = packing.total();
+        best_amounts.clear();
+        for (std::size_t i = 0; i <= kept.size(); ++i)
+          best_amounts.push_back(packing.amount(static_cast<int>(i)));
+      }
+      if (best == columns_.size()) break;
+      kept.push_back(best);
+      for (std::size_t i = 0; i < kept.size(); ++i) amounts[kept[i]] = best_amounts[i];
+    }
+    return total;
   }
 
   std::vector<RootedTree> trees_of(const std::vector<double>& amounts) const {
@@ -309,7 +364,7 @@ class ForestPacking {
       std::map<Tree, double> widths;  // columns share trees
       for (std::size_t column = 0; column < columns_.size(); ++column)
         if (amounts[column] > kGain)
-          widths[columns_[column]->trees[static_cast<std::size_t>(root)]] += amounts[column] / places_;
+          widths[columns_[column]->trees[static_cast<std::size_t>(root)]] += amounts[column] / whole_;
       for (const auto& [tree, gbps] : widths)
         trees.push_back({table_.rank(root), edges_of(tree, root), gbps});
     }
@@ -334,7 +389,9 @@ class ForestPacking {
 
   const HopTable& table_;
   Edges edges_;
-  int gpus_, places_;
+  int gpus_, nodes_told_, places_;
+  int last_stands_for_;  ///< nodes
+  double whole_;         ///< GPUs of all nodes
   Steps steps_{kMostSteps};
   std::vector<double> capacities_, used_;
   std::vector<std::unique_ptr<Column>> columns_;
@@ -342,50 +399,58 @@ class ForestPacking {
 
 /// The GPUs whose links out bring least for each of them: at that rate, and no faster, all that every GPU has
 /// flows to each of the others. From a rate that is too high, cut after cut (Dinkelbach). Ports of all nodes
-/// are joined by a network that does not limit.
+/// are joined by a network that does not limit. To a GPU of one node all others bring alike, so one with all
+/// their links stands for them.
 Cut narrowest_cut(const topo::System& system, const HopTable& table, const ForestRequest& request) {
-  constexpr double kUnlimited = 1e9;
+  constexpr double kUnlimited = 1e12;
   Steps steps(kMostSteps);
-  Flow flow(system, steps, request.nodes);
+  std::vector<double> copies{1};
+  if (request.nodes > 1) copies.push_back(request.nodes - 1);
+  Flow flow(system, steps, copies);
   const bool reduces = request.use == ForestUse::kReduceScatter;
   const int network = flow.add_node(), outside = flow.add_node();
-  std::vector<std::size_t> ways;
-  double rate = 0;  // of each GPU
+  std::vector<std::pair<std::size_t, double>> ways;  // of a GPU's part, and of how many GPUs
+  double rate = 0;                                   // of each GPU
   for (const topo::Link& link : system.links()) rate += link.gbps;
-  const auto node_of = [&](int node, int end) { return node * system.size() + table.node(end); };
-  for (int node = 0; node < request.nodes; ++node) {
+  const auto node_of = [&](int copy, int end) { return copy * system.size() + table.node(end); };
+  for (int copy = 0; const double scale : copies) {
     for (int gpu = 0; gpu < table.gpus(); ++gpu)
-      ways.push_back(reduces ? flow.add(node_of(node, gpu), outside, 0)
-                             : flow.add(outside, node_of(node, gpu), 0));
+      ways.emplace_back(
+          reduces ? flow.add(node_of(copy, gpu), outside, 0) : flow.add(outside, node_of(copy, gpu), 0),
+          scale);
     for (int net = 0; net < table.nets(); ++net) {
-      flow.add(node_of(node, table.net(net)), network, kUnlimited);
-      flow.add(network, node_of(node, table.net(net)), kUnlimited);
+      flow.add(node_of(copy, table.net(net)), network, kUnlimited);
+      flow.add(network, node_of(copy, table.net(net)), kUnlimited);
     }
+    ++copy;
   }
-  const double places = static_cast<double>(ways.size());
+  const double whole = static_cast<double>(table.gpus()) * request.nodes;
   Cut cut;
   for (bool lower = true; lower;) {
     lower = false;
-    for (const std::size_t way : ways) flow.set_capacity(way, rate);
+    for (const auto& [way, scale] : ways) flow.set_capacity(way, scale * rate);
     for (int gpu = 0; gpu < table.gpus() && !lower; ++gpu) {  // of node 0: the others are alike
       const double flows =
           reduces ? flow.between(table.node(gpu), outside) : flow.between(outside, table.node(gpu));
-      if (flows >= places * rate * (1 - 1e-9)) continue;
+      if (flows >= whole * rate * (1 - 1e-9)) continue;
       Cut found;
-      for (int node = 0; node < request.nodes; ++node) {
-        for (int other = 0; other < table.gpus(); ++other)
-          if (flow.is_before(node_of(node, other)) != reduces)
-            found.side.push_back({node, table.rank(other)});
+      for (int copy = 0; const double scale : copies) {
+        for (int other = 0; other < table.gpus(); ++other) {
+          if (flow.is_before(node_of(copy, other)) == reduces) continue;
+          found.side.push_back({copy, table.rank(other)});
+          found.gpus += static_cast<int>(scale);
+        }
         for (const topo::Link& link : system.links())
-          if (flow.is_before(node * system.size() + link.from) &&
-              !flow.is_before(node * system.size() + link.to))
-            found.links_gbps += link.gbps;
+          if (flow.is_before(copy * system.size() + link.from) &&
+              !flow.is_before(copy * system.size() + link.to))
+            found.links_gbps += scale * link.gbps;
+        ++copy;
       }
-      if (found.side.empty()) continue;
-      const double narrower = found.links_gbps / static_cast<double>(found.side.size());
+      if (found.gpus == 0) continue;
+      const double narrower = found.links_gbps / found.gpus;
       if (narrower >= rate) continue;
       rate = narrower;
-      found.gbps = places * rate;
+      found.gbps = whole * rate;
       cut = std::move(found);
       lower = true;
     }
@@ -396,12 +461,17 @@ Cut narrowest_cut(const topo::System& system, const HopTable& table, const Fores
 }  // namespace
 
 Forest plan_forest(const topo::Paths& paths, const ForestRequest& request) {
-  const HopTable table(paths, request.nodes > 1, false, false);
-  if (table.gpus() * request.nodes > kMostPlaces)
+  const int gpus = static_cast<int>(paths.system().gpus().size());
+  if (gpus * std::min(request.nodes, kMostNodesTold) > kMostPlaces)
     throw Error(ErrorCode::kBadInput,
-                loom::format("A forest of {} GPUs on {} nodes: it takes {} GPUs together.", table.gpus(),
-                             request.nodes, kMostPlaces));
-  if (table.gpus() * request.nodes < 2) return {};
+                loom::format("A forest of {} GPUs on each of {} nodes: it takes at most {} on a node.", gpus,
+                             request.nodes, kMostPlaces / std::min(request.nodes, kMostNodesTold)));
+  if (static_cast<std::int64_t>(gpus) * request.nodes < 2) {
+    Forest forest;
+    forest.absent = "there is one GPU";
+    return forest;
+  }
+  const HopTable table(paths, request.nodes > 1, false, false);
   Forest forest = ForestPacking(table, request).pack(request.max_trees);
   if (!forest.trees.empty()) forest.cut = narrowest_cut(paths.system(), table, request);
   return forest;

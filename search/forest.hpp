@@ -4,16 +4,24 @@
 // What a GPU has is one of n equal parts of the whole, so that all roots need the same: a column of the
 // linear program is a tree of every root. The cheapest trees at given prices are cheapest arborescences, one
 // for each root, so the optimum is exact for any number of GPUs. Several nodes are alike: their trees are
-// those of one node, moved on, so that node's roots and links stand for all. ForestColl (Zhao et al., arXiv
+// those of one node, moved on, so that node's roots and links stand for all. Of more than three nodes the
+// third stands for all others, whatever their number. ForestColl (Zhao et al., arXiv
 // 2402.06787) packs trees into links whatever way they take; here a hop takes the links that kernels take,
 // and the cut of that paper is a bound beside.
 #pragma once
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "search/channel_plan.hpp"
 
 namespace loom::search {
+
+/// Nodes of which trees and cuts tell, at the most: the last one stands for all others, which are reached
+/// alike.
+inline constexpr int kMostNodesTold = 3;
+inline constexpr int kMostPlaces = 256;  ///< GPUs of these
 
 /// A GPU of one of several nodes that are alike.
 struct Place {
@@ -35,20 +43,20 @@ struct RootedTree {
 
 /// Some GPUs, and what the links bring out of them: the others lack a part for each of them.
 struct Cut {
-  std::vector<Place> side;
-  double links_gbps = 0;  ///< out of them together
-  double gbps = 0;        ///< nothing all-gathers faster, whatever way data take
+  std::vector<Place> side;  ///< node 1 stands for all but node 0
+  int gpus = 0;             ///< on this side
+  double links_gbps = 0;    ///< out of them together
+  double gbps = 0;          ///< nothing all-gathers faster, whatever way data take
 };
 
 enum class ForestUse { kAllGather, kReduceScatter };
 
 struct ForestRequest {
   ForestUse use = ForestUse::kAllGather;
-  int nodes = 1;      ///< like this one; together at most kMostPlaces GPUs
+  int nodes = 1;      ///< like this one
   int cross_nic = 1;  ///< 0: data leave and enter nodes by ports of one rail; else by any two of one plane
   int max_trees = 0;  ///< for each root; 0: any. The bound is that of any number
 };
-inline constexpr int kMostPlaces = 160;
 
 struct Forest {
   double gbps = 0;        ///< of the whole, all parts together
@@ -57,10 +65,14 @@ struct Forest {
                   ///< of a node's
   Cut cut{};      ///< empty where there is one GPU
   std::vector<RootedTree> trees;  ///< of node 0's roots; those of node k are the same, k nodes on
+  std::string absent{};           ///< where there are none: why
+
+  /// By trees or cut, whichever proves more.
+  double at_most() const { return cut.gpus > 0 ? std::min(bound_gbps, cut.gbps) : bound_gbps; }
 };
 
-/// Empty where there is one GPU, or some do not reach each other. Throws Error (kBadInput) for too many GPUs.
-/// A pure function: every rank finds the same.
+/// Absent where there is one GPU, or some do not reach each other. Throws Error (kBadInput) for too many
+/// GPUs. A pure function: every rank finds the same.
 Forest plan_forest(const topo::Paths& paths, const ForestRequest& request = {});
 
 /// GB/s at which rings do the same: of a plan on one node, or on so many.

@@ -230,7 +230,7 @@ double assignment_bound(std::span<const double> costs, int places, Steps& steps)
 }
 
 double arborescence_bound(std::span<const double> costs, int places, int root, Steps& steps) {
-  return cheapest_arborescence(costs, places, root, steps).cost;
+  return Arborescences(costs, places, steps).from(root).cost;
 }
 
 }  // namespace loom::search

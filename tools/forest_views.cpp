@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "search/spanning_trees.hpp"
 #include "tools/search_views.hpp"
+#include "tools/words.hpp"
 
 namespace loom::tools {
 namespace {
@@ -17,7 +18,6 @@ using search::RootedTree;
 
 /// As many as `pack_spanning_trees` takes in a second.
 constexpr std::size_t kMostGpusForTrees = 32;
-constexpr const char* kAbsent = "it takes two GPUs or more that reach each other";
 
 /// "1" or "2 to 5".
 std::string trees_of_a_root(const Forest& forest) {
@@ -29,25 +29,40 @@ std::string trees_of_a_root(const Forest& forest) {
                                        : loom::format("{} to {}", least->second, most->second);
 }
 
-/// "3", of several nodes "1:3".
-std::string name_of(const search::Place& place, int nodes) {
-  return nodes == 1 ? loom::format("{}", place.rank) : loom::format("{}:{}", place.node, place.rank);
+/// "0", and where it stands for all others "1-9".
+std::string node_text(int node, int last, int nodes) {
+  return node == last && nodes > last + 1 ? loom::format("{}-{}", node, nodes - 1) : loom::format("{}", node);
 }
 
-std::string names_of(const std::vector<search::Place>& places, int nodes) {
-  std::vector<std::string> names;
-  for (const search::Place& place : places) names.push_back(name_of(place, nodes));
-  return loom::join(names, " ");
+/// "3", of several nodes "1:3".
+std::string name_of(const search::Place& place, int nodes) {
+  if (nodes == 1) return loom::format("{}", place.rank);
+  return loom::format("{}:{}", node_text(place.node, search::kMostNodesTold - 1, nodes), place.rank);
+}
+
+/// "0-3,6", of several nodes "0:1-7 1-9:0-7".
+std::string names_of(const search::Cut& cut, int nodes) {
+  std::map<int, std::vector<int>> ranks;
+  for (const search::Place& place : cut.side) ranks[place.node].push_back(place.rank);
+  std::string text;
+  for (auto& [node, of] : ranks) {
+    std::ranges::sort(of);
+    if (!text.empty()) text += ' ';
+    if (nodes > 1) text += node_text(node, 1, nodes) + ":";
+    text += ranges_text(of);
+  }
+  return text;
 }
 
 std::string use_text(const topo::System& system, const char* does, const char* lead, const Forest& forest,
                      int nodes, bool explain) {
   std::string text =
       loom::format("forest: {} {:.5g} of at most {:.5g} GB/s, {:.1f} %; {} trees, {} for each root{}\n", does,
-                   forest.gbps, forest.bound_gbps, 100 * forest.gbps / forest.bound_gbps, forest.trees.size(),
+                   forest.gbps, forest.at_most(), 100 * forest.gbps / forest.at_most(), forest.trees.size(),
                    trees_of_a_root(forest), nodes == 1 ? "" : " of a node");
-  text += loom::format("  whatever way data take, at most {:.5g}: {:.5g} GB/s of links lead {} GPUs {}\n",
-                       forest.cut.gbps, forest.cut.links_gbps, lead, names_of(forest.cut.side, nodes));
+  text += loom::format("  whatever way data take, at most {:.5g}: {:.5g} GB/s of links lead {} {} ({})\n",
+                       forest.cut.gbps, forest.cut.links_gbps, lead, counted(forest.cut.gpus, "GPU"),
+                       names_of(forest.cut, nodes));
   if (!explain) return text;
   text += loom::format(
       "  no more than {:.6g} GB/s over the hops of kernels: at these prices{} a GB/s costs at least 1, and "
@@ -76,23 +91,28 @@ nlohmann::json json_of(const search::Place& place) {
 nlohmann::json use_json(const topo::System& system, const Forest& forest, bool explain) {
   nlohmann::json trees = nlohmann::json::array(), side = nlohmann::json::array();
   for (const search::Place& place : forest.cut.side) side.push_back(json_of(place));
-  for (const RootedTree& tree : forest.trees) {
+  for (const RootedTree& tree : explain ? forest.trees : std::vector<RootedTree>()) {
     nlohmann::json edges = nlohmann::json::array();
     for (const search::TreeEdge& edge : tree.edges) {
-      edges.push_back({{"from", json_of(edge.from)}, {"to", json_of(edge.to)}});
+      nlohmann::json way = {edge.from.node, edge.from.rank, edge.to.node, edge.to.rank};
       if (edge.out != topo::kNoNode)
-        edges.back()["ports"] =
-            nlohmann::json::array({topo::label(system, edge.out), topo::label(system, edge.in)});
+        way.insert(way.end(), {topo::label(system, edge.out), topo::label(system, edge.in)});
+      edges.push_back(std::move(way));
     }
     trees.push_back({{"root", tree.root}, {"bandwidth_gbps", tree.gbps}, {"edges", std::move(edges)}});
   }
-  nlohmann::json use = {
-      {"total_bandwidth_gbps", forest.gbps},
-      {"bound_gbps", forest.bound_gbps},
-      {"cut",
-       {{"side", std::move(side)}, {"links_gbps", forest.cut.links_gbps}, {"bound_gbps", forest.cut.gbps}}},
-      {"trees", std::move(trees)}};
-  if (explain) use["proof"] = tools::to_json(system, forest.proof);
+  nlohmann::json use = {{"total_bandwidth_gbps", forest.gbps},
+                        {"bound_gbps", forest.bound_gbps},
+                        {"cut",
+                         {{"side", std::move(side)},
+                          {"gpus", forest.cut.gpus},
+                          {"links_gbps", forest.cut.links_gbps},
+                          {"bound_gbps", forest.cut.gbps}}},
+                        {"tree_count", forest.trees.size()}};
+  if (explain) {
+    use["trees"] = std::move(trees);
+    use["proof"] = tools::to_json(system, forest.proof);
+  }
   return use;
 }
 
@@ -110,6 +130,8 @@ Forests find_forests(const topo::Paths& paths, search::ForestRequest request) {
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   search::Request channels;
   channels.nodes = request.nodes;
+  if (request.cross_nic == 0) channels.cross_nic = 0;
+  if (request.max_trees > 0) channels.max_channels = request.max_trees;
   const auto found = [&](search::Pattern pattern) {
     channels.pattern = pattern;
     search::ChannelPlan plan = search::find_channels(paths, channels);
@@ -127,7 +149,8 @@ Forests find_forests(const topo::Paths& paths, search::ForestRequest request) {
 }
 
 std::string forest_text(const topo::System& system, const Forests& forests, bool explain) {
-  if (forests.all_gather.trees.empty()) return loom::format("forest: not on this machine: {}\n", kAbsent);
+  for (const Forest* forest : {&forests.all_gather, &forests.reduce_scatter})
+    if (forest->trees.empty()) return loom::format("forest: not on this machine: {}\n", forest->absent);
   std::string text =
       use_text(system, "all-gathers", "out of", forests.all_gather, forests.nodes, explain) +
       use_text(system, "reduce-scatters", "into", forests.reduce_scatter, forests.nodes, explain);
@@ -146,10 +169,11 @@ nlohmann::json to_json(const topo::System& system, const Forests& forests, bool 
     result["chains_all_reduce_gbps"] = forests.chains_gbps;
     result["packed_trees_gbps"] = forests.trees_gbps;
   }
-  if (forests.all_gather.trees.empty()) {
-    result["absent"] = kAbsent;
-    return result;
-  }
+  for (const Forest* forest : {&forests.all_gather, &forests.reduce_scatter})
+    if (forest->trees.empty()) {
+      result["absent"] = forest->absent;
+      return result;
+    }
   result["all_gather"] = use_json(system, forests.all_gather, explain);
   result["reduce_scatter"] = use_json(system, forests.reduce_scatter, explain);
   return result;

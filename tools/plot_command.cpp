@@ -27,7 +27,10 @@ bool has_sizes(const Measurement& measurement) {
 std::string picture(const Options& options, const std::vector<Measurement>& all) {
   if (options.show == "ratios" || (options.show == "auto" && (all.size() > 1 || !has_sizes(all[0])))) {
     for (const Measurement& measurement : all)
-      if (measurement.curves.size() < 2)
+      if (!measurement.has_loom())
+        refuse(loom::format("{}, {} was measured with loom off alone: mpirun --mca coll_loom_enable 1.",
+                            measurement.title, measurement.where));
+      else if (measurement.curves.size() < 2)
         refuse(loom::format("{}, {} has nothing to compare with: loom_bench --compare or --peers.",
                             measurement.title, measurement.where));
     return ratios_svg(all);

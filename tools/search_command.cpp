@@ -256,7 +256,10 @@ void add_search_command(CLI::App& loom, int& exit_code) {
   std::vector<std::string> patterns = names_of(kPatterns);
   patterns.emplace_back("all");
   patterns.emplace_back(kForest);
-  command->add_option("--pattern", options->pattern, "what data is to pass; forest: trees of any shape")
+  command
+      ->add_option(
+          "--pattern", options->pattern,
+          "what data is to pass; forest: trees of any shape, of which --max-channels limits each root's")
       ->check(CLI::IsMember(patterns))
       ->capture_default_str();
   add_channel_options(*command, options->channels);

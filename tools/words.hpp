@@ -17,6 +17,20 @@ std::string counted(Count count, std::string_view what) {
   return loom::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// "0-3,6" of ascending numbers.
+inline std::string ranges_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (!text.empty()) text += ',';
+    text += loom::format("{}", numbers[i]);
+    if (end - i > 1) text += loom::format("-{}", numbers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
 /// "64K", "1G"; what is no multiple stays as it is.
 inline std::string bytes_text(std::size_t bytes) {
   constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};

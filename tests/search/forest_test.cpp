@@ -20,9 +20,12 @@ std::vector<std::pair<int, double>> taken_by(const topo::Paths& paths, ForestUse
 /// Every root has its part of the whole, in spanning trees, and those of all nodes fit together.
 void expect_valid(const topo::Paths& paths, const ForestRequest& request, const Forest& forest) {
   const topo::System& system = paths.system();
-  const std::size_t gpus = system.gpus().size(), places = gpus * static_cast<std::size_t>(request.nodes);
+  const int told = std::min(request.nodes, kMostNodesTold);
+  const std::size_t gpus = system.gpus().size(), places = gpus * static_cast<std::size_t>(told);
+  const double whole = static_cast<double>(gpus) * request.nodes;
   std::map<int, double> of_root;
-  std::map<std::pair<int, int>, double> taken;  // by node and resource
+  std::map<int, double>
+      taken;  // by resource, of every node: what a tree takes of any node, another one does there
   for (const RootedTree& tree : forest.trees) {
     EXPECT_GT(tree.gbps, 0);
     of_root[tree.root] += tree.gbps;
@@ -33,28 +36,28 @@ void expect_valid(const topo::Paths& paths, const ForestRequest& request, const 
           << "node " << edge.to.node << " rank " << edge.to.rank << " twice";
       const topo::NodeId from = system.gpu_of_rank(edge.from.rank), to = system.gpu_of_rank(edge.to.rank);
       EXPECT_EQ(edge.out == topo::kNoNode, edge.from.node == edge.to.node);
-      for (int node = 0; node < request.nodes; ++node) {  // whose root it is
-        const auto take = [&](int of, topo::NodeId here, topo::NodeId there) {
-          for (const auto& [resource, factor] : taken_by(paths, request.use, here, there))
-            taken[{(of + node) % request.nodes, resource}] += factor * tree.gbps;
-        };
-        if (edge.out == topo::kNoNode) {
-          take(edge.from.node, from, to);
-        } else {
-          take(edge.from.node, from, edge.out);
-          take(edge.to.node, edge.in, to);
-        }
+      const double nodes = edge.to.node == told - 1 ? request.nodes - told + 1 : 1;
+      const auto take = [&](topo::NodeId here, topo::NodeId there) {
+        for (const auto& [resource, factor] : taken_by(paths, request.use, here, there))
+          taken[resource] += factor * tree.gbps * nodes;
+      };
+      if (edge.out == topo::kNoNode) {
+        take(from, to);
+      } else {
+        take(from, edge.out);
+        take(edge.in, to);
+        const topo::NetInfo &out = system.node(edge.out).net(), &in = system.node(edge.in).net();
+        EXPECT_TRUE(request.cross_nic != 0 || edge.out == edge.in || (out.rail && out.rail == in.rail));
       }
     }
     EXPECT_EQ(reached.size(), places);
   }
   EXPECT_EQ(of_root.size(), gpus);
   for (const auto& [root, gbps] : of_root)
-    EXPECT_NEAR(gbps, forest.gbps / static_cast<double>(places), forest.gbps * 1e-6) << "root " << root;
+    EXPECT_NEAR(gbps, forest.gbps / whole, forest.gbps * 1e-6) << "root " << root;
   const Resources resources(system);
-  for (const auto& [of, gbps] : taken)
-    EXPECT_LE(gbps, resources.gbps(of.second) * (1 + 1e-6))
-        << resources.label(of.second) << " of node " << of.first;
+  for (const auto& [resource, gbps] : taken)
+    EXPECT_LE(gbps, resources.gbps(resource) * (1 + 1e-6)) << resources.label(resource);
 }
 
 /// Each GPU but the root after one of the others, in all ways that make a tree.
@@ -160,7 +163,8 @@ TEST(Forest, FillsThePortsOfNodes) {
   double ports = 0;
   for (const topo::NodeId net : system.of_kind(topo::NodeKind::kNet))
     ports += topo::net_gbps(system.node(net).net().speed_mbps);
-  for (const int nodes : {2, 3}) {
+  for (const int nodes : {2, 3, 4, 100, 1000}) {
+    SCOPED_TRACE(loom::format("{} nodes", nodes));
     const ForestRequest request{.nodes = nodes};
     const Forest forest = plan_forest(paths, request);
     EXPECT_LE(forest.gbps, ports * nodes / (nodes - 1) * (1 + 1e-6));  // what all others have comes in
@@ -174,9 +178,76 @@ TEST(Forest, OfOneGpuIsEmpty) {
   EXPECT_TRUE(plan_forest(topo::Paths(system, whole_rules())).trees.empty());
 }
 
-TEST(Forest, OfTooManyGpusIsRefused) {
+TEST(Forest, OfManyNodesIsThatOfThreeButForTheirShare) {
+  const topo::System system = machine("dgx1v.xml");
+  const topo::Paths paths(system, whole_rules());
+  const double gpus = static_cast<double>(system.gpus().size());
+  double before = 0;
+  for (const int nodes : {3, 4, 10, 1000000}) {
+    SCOPED_TRACE(loom::format("{} nodes", nodes));
+    const ForestRequest request{.nodes = nodes};
+    const Forest forest = plan_forest(paths, request);
+    expect_valid(paths, request, forest);
+    EXPECT_GE(forest.gbps, forest.bound_gbps * (1 - 1e-4));
+    EXPECT_LE(forest.gbps, forest.at_most() * (1 + 1e-6));
+    EXPECT_EQ(forest.cut.gbps, forest.cut.links_gbps / forest.cut.gpus * gpus * nodes);
+    if (before > 0) {
+      EXPECT_LT(forest.gbps, before);  // the more nodes, the larger the part that comes in
+    }
+    before = forest.gbps;
+  }
+}
+
+TEST(Forest, OfOneRailDoesNotCross) {
   const topo::System system = machine("dgxh100.xml");
-  EXPECT_THROW(plan_forest(topo::Paths(system, whole_rules()), {.nodes = 21}), Error);
+  const ForestRequest request{.nodes = 3, .cross_nic = 0};
+  const topo::Paths paths(system, whole_rules());
+  const Forest forest = plan_forest(paths, request);
+  EXPECT_GE(forest.gbps, forest.bound_gbps * (1 - 1e-4));
+  expect_valid(paths, request, forest);
+}
+
+TEST(Forest, OfFewTreesCarriesMoreTheMoreThereAre) {
+  for (const char* file : {"dgxh100.xml", "dgx1v.xml", "pcie-2socket.xml"}) {
+    const topo::System system = machine(file);
+    const topo::Paths paths(system, whole_rules());
+    for (const int nodes : {1, 3}) {
+      SCOPED_TRACE(loom::format("{}, {} nodes", file, nodes));
+      const Forest best = plan_forest(paths, {.nodes = nodes});
+      if (best.trees.empty()) continue;
+      double before = best.gbps / 3;  // of one tree for each root
+      for (const int trees : {1, 2, 4, 16}) {
+        const ForestRequest request{.nodes = nodes, .max_trees = trees};
+        const Forest forest = plan_forest(paths, request);
+        expect_valid(paths, request, forest);
+        EXPECT_LE(forest.trees.size(), system.gpus().size() * static_cast<std::size_t>(trees));
+        EXPECT_GE(forest.gbps, before * (1 - 1e-9)) << trees;
+        EXPECT_LE(forest.gbps, best.gbps * (1 + 1e-9)) << trees;
+        before = forest.gbps;
+      }
+    }
+  }
+}
+
+/// Without ports.
+topo::System nvswitch_of(int gpus) {
+  int drawn = 0;
+  return machine_from([&] { return drawn++ == 1 ? static_cast<unsigned>(gpus - 2) : 0U; }, true, gpus);
+}
+
+TEST(Forest, SaysWhyThereIsNone) {
+  const topo::System one = topo::trimmed_to(machine("dgxh100.xml"), std::vector{3});
+  EXPECT_EQ(plan_forest(topo::Paths(one, whole_rules())).absent, "there is one GPU");
+  const topo::System no_ports = nvswitch_of(4);
+  EXPECT_EQ(plan_forest(topo::Paths(no_ports, whole_rules()), {.nodes = 2}).absent,
+            "no two ports join nodes");
+}
+
+TEST(Forest, OfTooManyGpusIsRefused) {
+  const topo::System system = nvswitch_of(90);
+  const topo::Paths paths(system, whole_rules());
+  EXPECT_FALSE(plan_forest(paths).trees.empty());
+  EXPECT_THROW(plan_forest(paths, {.nodes = 3}), Error);
 }
 
 class ForestOnRandomMachines : public ::testing::TestWithParam<unsigned> {};

@@ -191,6 +191,24 @@ TEST_F(Doctor, KnowsThePortsOfUcx) {
               says(Verdict::kFine, "network", "2 ports for UCX: mlx5_0:1 (400 Gbit/s), eth0"));
 }
 
+TEST_F(Doctor, KnowsTheWordsOfTheComponentPath) {
+  const auto look_with = [&](const char* path) {
+    ::setenv("OMPI_MCA_mca_base_component_path", path, 1);
+    findings_ = {};
+    look(ompi_info("4.1.4", "true", kEnabled));
+    ::unsetenv("OMPI_MCA_mca_base_component_path");
+  };
+  look_with("/tmp:SYSTEM_DEFAULT:USER_DEFAULT");
+  EXPECT_THAT(findings_.all(), says(Verdict::kFine, "plugin", "1.2.3"));
+  look_with("/tmp:/absent");
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "component path", "/absent"));
+}
+
+TEST_F(Doctor, TellsNoParameterThatIsNotSet) {
+  look(ompi_info("4.1.4", "true", kEnabled));
+  EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::topic, "parameters"))));
+}
+
 TEST_F(Doctor, KnowsWhichTransportsLeadToOtherHosts) {
   const auto look = [&](const char* transports) {
     ::setenv("UCX_TLS", transports, 1);

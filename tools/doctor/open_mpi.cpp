@@ -121,8 +121,11 @@ class OpenMpiCheck {
     std::istringstream folders(path == nullptr ? "" : path);
     for (std::string folder; std::getline(folders, folder, ':');) {
       std::error_code error;
-      if (folder.empty() || folder == "system" || folder == "user" || folder == "system_default" ||
-          folder == "user_default" || std::filesystem::is_directory(folder, error))
+      // The words that stand for Open MPI's own folders.
+      static const std::vector<std::string> kWords{"USER_DEFAULT", "USR_DEFAULT", "SYS_DEFAULT",
+                                                   "SYSTEM_DEFAULT"};
+      if (folder.empty() || std::ranges::find(kWords, folder) != kWords.end() ||
+          std::filesystem::is_directory(folder, error))
         continue;
       findings_.fails("component path",
                       loom::format("OMPI_MCA_mca_base_component_path names {}, which is not there", folder),
@@ -254,7 +257,8 @@ class OpenMpiCheck {
                       loom::format("the MCA parameter coll is \"{}\", which leaves loom out", only),
                       excludes ? "take loom off the list" : "add loom to the list");
     tell_unknown_names();
-    found_.rules = parameters_["coll_loom_tune"].value;
+    if (const auto tune = parameters_.find("coll_loom_tune"); tune != parameters_.end())
+      found_.rules = tune->second.value;
     std::vector<std::string> set;
     for (const auto& [name, parameter] : parameters_)
       if (name != "coll_loom_enable" && !parameter.source.starts_with("default"))
@@ -280,6 +284,9 @@ class OpenMpiCheck {
     const Ended asked = run({sources_.mpirun, "--version"}, kLimit);
     if (asked.exit_code == Ended::kNotStarted)
       findings_.fails("mpirun", "there is none on PATH", "put Open MPI's bin folder first on PATH");
+    else if (asked.exit_code == Ended::kTookTooLong)
+      findings_.fails("mpirun", loom::format("mpirun --version does not end within {} s", kLimit.count()),
+                      "it has to work first");
     else if (asked.exit_code != 0)
       findings_.fails("mpirun", "it does not start: " + line_with(asked.err + asked.out, ""),
                       "mpirun --version has to work first");

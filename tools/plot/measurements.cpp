@@ -91,7 +91,7 @@ std::vector<Measurement> read_measurements(const std::vector<std::string>& files
     try {
       const std::string title = title_of(parsed.at("options")), where = where_of(parsed.at("environment"));
       const bool is_on = parsed.at("environment").value("loom", "enabled") == "enabled";
-      const std::string name = is_on ? "loom" : "as is: loom is off";
+      const std::string name = is_on ? Measurement::kLoom : "as is: loom is off";
       auto same = std::ranges::find_if(
           all, [&](const Measurement& other) { return other.title == title && other.where == where; });
       if (same == all.end()) same = all.insert(all.end(), Measurement{title, where, {}, {"floor", {}}});
@@ -101,6 +101,8 @@ std::vector<Measurement> read_measurements(const std::vector<std::string>& files
     }
   }
   for (Measurement& measurement : all) {
+    std::ranges::stable_partition(measurement.curves,
+                                  [](const Curve& curve) { return curve.name == Measurement::kLoom; });
     for (Curve& curve : measurement.curves) sort_points(curve);
     sort_points(measurement.floor);
   }

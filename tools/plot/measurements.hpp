@@ -17,8 +17,11 @@ struct Curve {
 struct Measurement {
   std::string title;          ///< "allreduce", "nonblocking bcast"
   std::string where;          ///< "2 ranks on 1 host"
-  std::vector<Curve> curves;  ///< loom's first
+  std::vector<Curve> curves;  ///< loom's first, where it has one
   Curve floor;                ///< the machine's bound, as measured; maybe empty
+
+  bool has_loom() const { return curves.front().name == kLoom; }
+  static constexpr const char* kLoom = "loom";
 };
 
 /// How many times faster the first curve is than the best of the others at a size that all have; 0: there is
