@@ -8,6 +8,7 @@
 #include "search/columns.hpp"
 #include "search/graph_xml.hpp"
 #include "search/validate.hpp"
+#include "tools/forest_views.hpp"
 #include "tools/search_views.hpp"
 #include "tools/topo_picture.hpp"
 #include "tools/topo_picture_style.hpp"
@@ -249,6 +250,42 @@ std::string channels_svg(const search::PathTables& tables, const topo::System& s
       "left.",
       10, "start", "#555");
   return picture.finish(kLegendRow * (rows + 1) + 6);
+}
+
+std::string forest_svg(const topo::Paths& paths, const search::Forest& forest, const std::string& title) {
+  const System& system = paths.system();
+  Picture picture(system, title, single_hosts(system), false);
+  picture.draw();
+  Overlay overlay(picture, system);
+  std::vector<double> loads(system.links().size(), 0.0);
+  std::vector<const search::RootedTree*> shown;
+  for (const search::RootedTree& tree : forest.trees) {
+    if (tree.root == forest.trees.front().root) shown.push_back(&tree);
+    for (const search::TreeEdge& edge : tree.edges)
+      for (const LinkId link :
+           paths.route(system.gpu_of_rank(edge.from.rank), system.gpu_of_rank(edge.to.rank)))
+        loads[static_cast<std::size_t>(link)] += tree.gbps;
+  }
+  const double count = static_cast<double>(shown.size()), step = std::min(kWidestStep, kWidestBundle / count);
+  double y = picture.height();
+  for (std::size_t i = 0; i < shown.size(); ++i, y += kLegendRow) {
+    const char* colour = kColours[i % kColours.size()];
+    std::string text = loom::format("{:.4g} GB/s from GPU {}:", shown[i]->gbps, shown[i]->root);
+    for (const search::TreeEdge& edge : shown[i]->edges) {
+      overlay.hop(paths.route(system.gpu_of_rank(edge.from.rank), system.gpu_of_rank(edge.to.rank)),
+                  (static_cast<double>(i) - (count - 1) / 2) * step, colour);
+      text += loom::format(" {}>{}", edge.from.rank, edge.to.rank);
+    }
+    picture.canvas().line(14, y, 36, y, colour, 3);
+    picture.canvas().text(42, y + 4, text, 10, "start", "#333");
+  }
+  tag_loads(overlay, system, loads);
+  picture.canvas().text(14, y + 6,
+                        loom::format("At links: GB/s that the trees of all GPUs take while they all-gather "
+                                     "{:.4g} GB/s, up|down where they differ; red: nothing is left.",
+                                     forest.gbps),
+                        10, "start", "#555");
+  return picture.finish(y - picture.height() + kLegendRow + 6);
 }
 
 }  // namespace loom::tools

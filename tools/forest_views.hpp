@@ -23,6 +23,8 @@ Forests find_forests(const topo::Paths& paths, search::ForestRequest request);
 /// What the forests carry, and why none carries more; `explain`: also the prices that prove it, and all
 /// trees.
 std::string forest_text(const topo::System& system, const Forests& forests, bool explain);
+/// On one node: the trees of the first GPU over the machine, and what all trees take of its links.
+std::string forest_svg(const topo::Paths& paths, const search::Forest& forest, const std::string& title);
 /// The fields of docs/search.md.
 nlohmann::json to_json(const topo::System& system, const Forests& forests, bool explain);
 

@@ -87,17 +87,22 @@ std::string picture_of(const std::string& picture, Pattern pattern) {
       .string();
 }
 
+constexpr const char* kForest = "forest";
+
 /// Refuses options that do not go together, which would otherwise have no effect, and files that cannot be
 /// written, before the work.
 void check_options(Options& options, const CLI::App& command) {
   refuse_with(
       command, "--graph-file",
       {"--pattern", "--compare", "--cross-nic", "--min-channels", "--max-channels", "--channel-gbps"});
-  refuse_with(command, "--compare",
-              {"--explain", "--check", "--draw", "--pattern", "--graph-dump", "--gpus", "--nodes",
-               "--cross-nic", "--model"});
+  refuse_with(
+      command, "--compare",
+      {"--explain", "--check", "--draw", "--graph-dump", "--gpus", "--nodes", "--cross-nic", "--model"});
   refuse_with(command, "--markdown", {"--json"});
   if (options.markdown && options.compare.empty()) refuse("--markdown needs --compare.");
+  if (!options.compare.empty() && command.count("--pattern") > 0 &&
+      (options.pattern != kForest || !options.markdown))
+    refuse("--compare takes all patterns that NCCL has, or --pattern forest --markdown.");
   if (!options.compare.empty() && options.file.empty())
     refuse("--compare needs FILE: the folder of the machines.");
   settle(command, options.channels);
@@ -164,12 +169,10 @@ bool is_for_the_plugin(const Options& options, const topo::System& system) {
          (options.pattern == "all" || options.pattern == "ring" || options.pattern == "tree");
 }
 
-constexpr const char* kForest = "forest";
-
 /// Trees of any shape, in place of channels.
 void print_forests(Options& options, const CLI::App& command, const topo::System& system) {
-  for (const char* option : {"--min-channels", "--channel-gbps", "--exact-gpus", "--max-steps", "--check",
-                             "--graph-dump", "--draw"})
+  for (const char* option :
+       {"--min-channels", "--channel-gbps", "--exact-gpus", "--max-steps", "--check", "--graph-dump"})
     if (command.count(option) > 0) refuse(loom::format("{} has no effect with --pattern forest.", option));
   const search::PathTables tables(system);
   if (tables.whole() == nullptr) refuse("Some GPUs reach each other through the network alone.");
@@ -179,7 +182,11 @@ void print_forests(Options& options, const CLI::App& command, const topo::System
     refuse("--cross-nic has no effect: trees of one node do not use its ports.");
   request.cross_nic = options.channels.cross_nic;
   if (command.count("--max-channels") > 0) request.max_trees = options.channels.max_channels;
+  if (request.nodes > 1 && !options.draw.empty()) refuse("--draw with --pattern forest takes one node.");
   const Forests forests = find_forests(tables.whole()->paths, request);
+  if (!options.draw.empty() && !forests.all_gather.trees.empty())
+    topo::write_text_file(options.draw, forest_svg(tables.whole()->paths, forests.all_gather,
+                                                   name_of_machine(options.file) + ": forest"));
   if (options.json)
     loom::print("{}\n",
                 nlohmann::json::array({to_json(tables.whole()->system, forests, options.explain)}).dump(2));
@@ -190,6 +197,10 @@ void print_forests(Options& options, const CLI::App& command, const topo::System
 
 void search_machine(Options& options, const CLI::App& command) {
   check_options(options, command);
+  if (!options.compare.empty() && options.pattern == kForest) {
+    if (!compare_forests(options.file, options.compare)) *options.exit_code = kFound;
+    return;
+  }
   if (!options.compare.empty()) {
     if (!compare({options.file, options.compare, options.markdown, options.json}, request_of(options)))
       *options.exit_code = kFound;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -237,18 +238,6 @@ std::string reason_of(const json::exception& error) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-/// Throws Error (kBadInput), which names the file.
-json read_reference(const std::string& path) {
-  try {
-    json reference = json::parse(topo::read_text_file(path, std::size_t{64} << 20));
-    if (!reference.is_object() || !reference.contains("files") || !reference["files"].is_object())
-      throw Error(ErrorCode::kBadInput, loom::format("{}: no object \"files\" in it.", path));
-    return reference;
-  } catch (const json::parse_error& error) {
-    throw Error(ErrorCode::kBadInput, loom::format("{}: no JSON, from byte {} on.", path, error.byte));
-  }
-}
-
 void Comparing::print_heading() const {
   if (comparison_.json) return;
   if (comparison_.markdown)
@@ -286,39 +275,55 @@ void Comparing::print_sum() const {
 }
 
 bool Comparing::run() {
-  if (!std::filesystem::is_directory(comparison_.folder))
-    throw Error(
-        ErrorCode::kBadInput,
-        loom::format("\"{}\" is no folder of topology files, as --compare needs.", comparison_.folder));
-  const json reference = read_reference(comparison_.reference);
-  print_heading();
-  for (const auto& [name, entry] : reference.at("files").items()) {
-    const std::filesystem::path file = std::filesystem::path(comparison_.folder) / name;
-    if (entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
-    if (!std::filesystem::exists(file)) {
-      loom::print(stderr, "missing: {}\n", file.string());
-      continue;
-    }
-    const topo::System system = topo::read_system(file.string(), topo::Model::kNccl).system;
-    const search::PathTables tables(system);
-    const topo::Paths default_paths(system);
-    if (comparison_.markdown) {
-      row(name, entry, tables, default_paths);
-      continue;
-    }
-    for (const Setting& setting : kSettings)
-      if (entry.contains(setting.label) && entry[setting.label].contains("graphs"))
-        for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
-          one(name, setting, graph, entry[setting.label], tables, default_paths);
-  }
-  if (all_ == 0)
-    throw Error(ErrorCode::kBadInput, loom::format("{} has none of the machines of {}.", comparison_.folder,
-                                                   comparison_.reference));
+  bool has_heading = false;
+  for_machines(comparison_.folder, comparison_.reference,
+               [&](const std::string& name, const json& entry, const topo::System& system) {
+                 if (!std::exchange(has_heading, true)) print_heading();
+                 const search::PathTables tables(system);
+                 const topo::Paths default_paths(system);
+                 if (comparison_.markdown) return row(name, entry, tables, default_paths);
+                 for (const Setting& setting : kSettings)
+                   if (entry.contains(setting.label) && entry[setting.label].contains("graphs"))
+                     for (const auto& [graph, theirs] : entry[setting.label]["graphs"].items())
+                       one(name, setting, graph, entry[setting.label], tables, default_paths);
+               });
   print_sum();
   return invalid_ == 0 && at_least_ == all_;
 }
 
 }  // namespace
+
+json read_reference(const std::string& path) {
+  try {
+    json reference = json::parse(topo::read_text_file(path, std::size_t{64} << 20));
+    if (!reference.is_object() || !reference.contains("files") || !reference["files"].is_object())
+      throw Error(ErrorCode::kBadInput, loom::format("{}: no object \"files\" in it.", path));
+    return reference;
+  } catch (const json::parse_error& error) {
+    throw Error(ErrorCode::kBadInput, loom::format("{}: no JSON, from byte {} on.", path, error.byte));
+  }
+}
+
+void for_machines(const std::string& folder, const std::string& reference,
+                  const std::function<void(const std::string&, const json&, const topo::System&)>& body) {
+  if (!std::filesystem::is_directory(folder))
+    throw Error(ErrorCode::kBadInput,
+                loom::format("\"{}\" is no folder of topology files, as --compare needs.", folder));
+  const json figures = read_reference(reference);
+  bool some = false;
+  for (const auto& [name, entry] : figures.at("files").items()) {
+    const std::filesystem::path file = std::filesystem::path(folder) / name;
+    if (entry.value(json::json_pointer("/n1/graphs"), json{}).empty()) continue;
+    if (!std::filesystem::exists(file)) {
+      loom::print(stderr, "missing: {}\n", file.string());
+      continue;
+    }
+    some = true;
+    body(name, entry, topo::read_system(file.string(), topo::Model::kNccl).system);
+  }
+  if (!some)
+    throw Error(ErrorCode::kBadInput, loom::format("{} has none of the machines of {}.", folder, reference));
+}
 
 bool compare(const Comparison& comparison, const search::Request& request) {
   try {

@@ -32,6 +32,8 @@ for field in all_gather reduce_scatter trees edges cut rings_all_gather_gbps; do
   grep -q "\"$field\"" "$work/json" || fail "JSON of a forest without $field"
 done
 
+"$loom" search "$data/pcie-2socket.xml" --pattern forest --draw "$work/forest.svg" > /dev/null
+grep -q 'GB/s from GPU 0: 0&gt;' "$work/forest.svg" || fail "no picture of a forest"
 "$loom" search "$data/dgxa100.xml" --pattern all --nodes 2 --graph-dump "$work/graph.xml" > /dev/null
 "$loom" search "$data/dgxa100.xml" --graph-file "$work/graph.xml" --graph-dump "$work/again.xml" > /dev/null
 cmp "$work/graph.xml" "$work/again.xml" || fail "a graph file changes on its way"
@@ -85,6 +87,9 @@ for wrong in '--nodes 0' '--nodes 99999999999999999999' '--nodes 1.5' '--cross-n
   (( $(head -1 "$work/error" | wc -c) < 120 )) || fail "a long message: $(cat "$work/error")"
 done
 # options without effect, by name
+refused 'compare takes all patterns' "$data" --compare "$work/reference.json" --pattern ring --markdown
+refused 'compare takes all patterns' "$data" --compare "$work/reference.json" --pattern forest
+refused 'draw with --pattern forest takes one node' "$data/dgx1v.xml" --pattern forest --nodes 2 --draw "$work/forest.svg"
 refused 'cross-nic has no effect' "$data/dgx1v.xml" --cross-nic 1
 for option in '--nodes 2' '--cross-nic 0' '--model loom' '--gpus 0' --explain --check; do
   # shellcheck disable=SC2086
