@@ -195,7 +195,10 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
   for (const GpuHost& host : hosts) all.push_back(&host);
   channels.ring = total_of(all, &GpuHost::ring, channels.job.agreed(Family::kRing));
   channels.tree = total_of(all, &GpuHost::tree, channels.job.agreed(Family::kTree));
-  if (hosts.size() == 1) channels.exchange_gbps = hosts.front().exchange_gbps;
+  if (hosts.size() == 1) {
+    channels.exchange_gbps = hosts.front().exchange_gbps;
+    channels.gather_gbps = hosts.front().gather_gbps;
+  }
   channels.summary = summary_of(channels.job, all);
   return channels;
 }

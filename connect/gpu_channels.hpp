@@ -32,7 +32,8 @@ struct GpuChannels {
   /// What each rank sends while all send as much to each of the others; 0: not known, as between hosts, or
   /// there are none.
   double exchange_gbps = 0;
-  Job job;  ///< that they are of: see connect()
+  double gather_gbps = 0;  ///< of the whole, while the trees all-gather; 0: not known, or between hosts
+  Job job;                 ///< that they are of: see connect()
 
   std::string summary;                   ///< "8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; ..."
   std::vector<std::string> notes;        ///< what had to be assumed, in whole sentences

@@ -118,7 +118,7 @@ constexpr std::array kTable{
     by_kernels(Algorithm::kKernelRing, "kernel_ring", "buffers on GPUs: the same over rings alone",
                limits::kernel_ring_carries),
     by_kernels(Algorithm::kKernelTree, "kernel_tree", "buffers on GPUs: the same over trees alone",
-               limits::kernel_tree_carries),
+               limits::kernel_tree_carries, limits::needs_trees),
     by_kernels(Algorithm::kKernelHier, "kernel_hier",
                "buffers on GPUs: the same, inside each host, between the hosts, and back",
                limits::kernel_hier_carries, limits::needs_full_hosts),

@@ -198,6 +198,14 @@ const char* needs_links_of_kernels(const Conditions& conditions, Collective coll
              : nullptr;
 }
 
+/// Inside a host they are chains.
+const char* needs_trees(const Conditions& conditions, Collective collective) {
+  const bool whole = collective == Collective::kAllreduce || collective == Collective::kReduce ||
+                     collective == Collective::kBroadcast;
+  if (!whole && conditions.shape.hosts > 1) return "trees between hosts carry whole messages alone";
+  return needs_links_of_kernels(conditions, collective);
+}
+
 // ---- Which sizes can it take?
 
 bool any_size(const Conditions&, Collective, std::size_t) {

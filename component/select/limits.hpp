@@ -28,6 +28,7 @@ const char* needs_few_ranks_on_one_host(const Conditions& conditions, device::Co
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);
 const char* needs_several_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_equal_hosts(const Conditions& conditions, device::Collective collective);
+const char* needs_trees(const Conditions& conditions, device::Collective collective);
 const char* needs_full_hosts(const Conditions& conditions, device::Collective collective);
 const char* needs_leaders(const Conditions& conditions, device::Collective collective);
 const char* needs_few_ranks(const Conditions& conditions, device::Collective collective);

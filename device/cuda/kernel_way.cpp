@@ -70,6 +70,12 @@ std::optional<Algorithm> by_trees(Collective collective) {
       return Algorithm::kBroadcastTree;
     case Collective::kReduce:
       return Algorithm::kReduceTree;
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return Algorithm::kReduceScatterTree;
+    case Collective::kAllGather:
+    case Collective::kAllGatherV:
+      return Algorithm::kAllGatherTree;
     default:
       return {};
   }
@@ -207,6 +213,7 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
       grids_(kind_of(channels, LinkKind::kGrid, ranks)),
+      gather_gbps_(channels.gather_gbps > 0 ? channels.gather_gbps : trees_.gbps / 2),
       speeds_(channels.speeds) {
   if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;
 }
@@ -225,6 +232,27 @@ const KernelWays::Kind& KernelWays::kind_of(Algorithm algorithm) const {
 steps::FifoForm KernelWays::form_of(const KernelWay& way) const {
   const steps::ChannelForm form = kernel_form(kMostChannels, may_ll128_, between_hosts_);
   return steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)];
+}
+
+/// Block after block, of every slice: a block of threads waits for one message after the other. All links are
+/// as busy as when all trees all-gather, and no block of threads moves more than this.
+double KernelWays::us_in_blocks_over_trees(const KernelWay& way, double bytes) const {
+  const ProtocolCosts& costs = costs_of(way.protocol);
+  const double hop_us = over_nvlink_ ? costs.tree.nvlink_us : costs.tree.pci_us;
+  const double channel_bytes_per_us =
+      kBytesPerUs * costs.efficiency * std::min(gather_gbps_ / trees_.channels, kSomeGbps);
+  const steps::FifoForm form = form_of(way);
+  const double block = bytes / ranks_ / way.channels,
+               slice = std::min(block, way.slice_bytes > 0
+                                           ? static_cast<double>(way.slice_bytes)
+                                           : static_cast<double>(form.slot_bytes) * costs.efficiency),
+               messages = ranks_ * std::max(1.0, block / std::max(1.0, slice)),
+               slice_us = slice / channel_bytes_per_us,
+               late_us =
+                   std::max(kUsPerSlice, (2 * hop_us + slice_us) / static_cast<double>(form.slot_count)) -
+                   slice_us;
+  return costs.tree.call_us + trees_.hops * (hop_us + slice_us) +
+         bytes / way.channels / channel_bytes_per_us + messages * std::max(0.0, late_us);
 }
 
 double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
@@ -293,6 +321,9 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
     // root is in the middle.
     case Algorithm::kAllreduceTree:
       return flowing(2 * kind.hops, 2);
+    case Algorithm::kAllGatherTree:
+    case Algorithm::kReduceScatterTree:
+      return us_in_blocks_over_trees(way, bytes);
     case Algorithm::kBroadcastTree:
     case Algorithm::kReduceTree:
       return flowing(std::min(2 * kind.hops, ranks_ - 1), 2);
@@ -324,7 +355,7 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
     if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
   };
   const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
-    if (!algorithm || kind.channels == 0) return;
+    if (!algorithm || kind.channels == 0 || (steps::is_in_blocks(*algorithm) && between_hosts_)) return;
     const bool simple_alone = steps::links_of(*algorithm) == LinkKind::kGrid;
     for (const Costs& costs : kCosts) {
       if (bytes > costs.most_bytes || (simple_alone && costs.protocol != Protocol::kSimple)) continue;
@@ -364,6 +395,7 @@ steps::Task divide(const KernelWay& way, std::size_t count, std::size_t elem_byt
     return std::ranges::count(of, way.algorithm) > 0;
   };
   const bool blocks = is_any({Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+                              Algorithm::kReduceScatterTree, Algorithm::kAllGatherTree,
                               Algorithm::kReduceScatterHier, Algorithm::kAllGatherHier}),
              shares = is_any({Algorithm::kAllreduceRing, Algorithm::kAllreduceHier, Algorithm::kTwoShot});
   steps::Task task;

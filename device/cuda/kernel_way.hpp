@@ -62,6 +62,7 @@ struct KernelChannels {
   bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
   bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
+  double gather_gbps = 0;  ///< of the whole, while all trees all-gather on one host; 0: not known
   GpuSpeeds speeds = {};
 
   bool between_hosts() const;
@@ -119,11 +120,13 @@ class KernelWays {
   static Kind kind_of(const KernelChannels& channels, steps::LinkKind links, int ranks);
   const Kind& kind_of(steps::Algorithm algorithm) const;
   steps::FifoForm form_of(const KernelWay& way) const;
+  double us_in_blocks_over_trees(const KernelWay& way, double bytes) const;
   double us_over_links(const KernelWay& way, double bytes) const;
 
   int ranks_, channels_, most_on_a_host_;
   bool may_ll128_, over_nvlink_, between_hosts_;
   Kind rings_, trees_, grids_;
+  double gather_gbps_;
   GpuSpeeds speeds_;
 };
 

@@ -115,7 +115,9 @@ enum class Algorithm : int {
   kAllreduceTree,  ///< up to the root and down again, each of a channel's trees for its part
   kBroadcastTree,  ///< down the same trees, from any rank
   kReduceTree,     ///< up, to any rank
-  kAllreduceHier,  ///< in a grid: what hosts send each other has been reduced inside them
+  kAllGatherTree,  ///< down from each rank in turn
+  kReduceScatterTree,  ///< up to each
+  kAllreduceHier,      ///< in a grid: what hosts send each other has been reduced inside them
   kReduceScatterHier,
   kAllGatherHier,
   kAllToAll  ///< each rank sends all others their blocks, at a time those at one distance
@@ -129,6 +131,10 @@ LOOM_HOST_DEVICE constexpr LinkKind links_of(Algorithm algorithm) {
 }
 LOOM_HOST_DEVICE constexpr bool is_pairwise(Algorithm algorithm) {
   return links_of(algorithm) == LinkKind::kPairwise;
+}
+/// Each rank's block goes another way over trees.
+LOOM_HOST_DEVICE constexpr bool is_in_blocks(Algorithm algorithm) {
+  return algorithm == Algorithm::kAllGatherTree || algorithm == Algorithm::kReduceScatterTree;
 }
 /// How many groups of threads perform a channel's share at the same time.
 LOOM_HOST_DEVICE constexpr int groups_of(Algorithm algorithm) {
@@ -165,6 +171,7 @@ LOOM_HOST_DEVICE constexpr const FifoForm* forms_of(Algorithm algorithm, const C
 ///   kAllreduceTree       count                 count                  one block
 ///   kBroadcastTree       as of kBroadcastChain
 ///   kReduceTree          as of kReduceChain
+///   kAllGatherTree, kReduceScatterTree  as of those by rings
 ///   kAllToAll            a block for each      one of each            `blocks`, which are this rank's own
 ///
 /// Block b belongs to rank b, wherever it stands in a ring or a grid.

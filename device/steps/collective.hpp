@@ -67,7 +67,9 @@ LOOM_HOST_DEVICE Outcome perform(Group& group, int half, const Task& task, Chann
                                  channel.tree[1].ends[protocol].passed[half]};
   bool complete = false;
   if (kind == LinkKind::kTree) {
-    complete = by_trees(moves, task, channel, half, protocol, passed_by_tree, in, out);
+    complete = is_in_blocks(task.algorithm)
+                   ? by_trees_in_blocks(moves, task, channel, protocol, passed_by_tree, in, out)
+                   : by_trees(moves, task, channel, half, protocol, passed_by_tree, in, out);
   } else if (kind == LinkKind::kRing) {
     const bool is_chain =
         task.algorithm == Algorithm::kBroadcastChain || task.algorithm == Algorithm::kReduceChain;

@@ -38,6 +38,13 @@ class Moves {
     return true;
   }
 
+  /// Links that had no message in the move just performed, and count it all the same: their senders find room
+  /// again. In a call that goes on nothing is written that later moves have gone beyond.
+  LOOM_HOST_DEVICE void pass_over(const RecvEnd* from, int count, Word message) const {
+    if (asked_ < done_) return;
+    for (int i = group_.index(); i < count; i += group_.size()) store_release(from[i].consumed, message + 1);
+  }
+
   LOOM_HOST_DEVICE Word done() const { return done_; }
   LOOM_HOST_DEVICE std::uint32_t turns() const { return turns_; }
 

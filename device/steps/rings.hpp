@@ -36,7 +36,8 @@ LOOM_HOST_DEVICE bool act(Moves& moves, const Ends<1>& ends, Passed& passed, Rin
 LOOM_HOST_DEVICE constexpr RingCollective ring_collective_of(Algorithm algorithm) {
   return algorithm == Algorithm::kAllreduceRing || algorithm == Algorithm::kAllreduceHier
              ? RingCollective::kAllreduce
-         : algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier
+         : algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier ||
+                 algorithm == Algorithm::kReduceScatterTree
              ? RingCollective::kReduceScatter
              : RingCollective::kAllGather;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/steps/moves.hpp"
+#include "device/steps/rings.hpp"
 
 namespace loom::device::steps {
 
@@ -55,11 +56,60 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, con
   return true;
 }
 
+/// All-gathers and reduce-scatters: each block flows from its rank to all others, or from them to it, so a
+/// link carries, one way, the blocks of all ranks behind it. Of every slice block after block in order of
+/// rank, on all ranks: no rank waits for a block whose neighbour waits for a later one.
+template <class Moves, class T>
+LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees_in_blocks(Moves& moves, const Task& task, const Channel& channel,
+                                                       int protocol, Word* passed, const T* in, T* out) {
+  const RingCollective collective = ring_collective_of(task.algorithm);
+  const bool gathers = collective == RingCollective::kAllGather;
+  const Share share = share_of(task, channel);
+  const Share first{.before = 0, .weight = 1, .total = static_cast<unsigned>(channel.trees)};
+  const std::size_t own = block_of(task, task.rank).first, slice = moves.slice(),
+                    longest = longest_window(longest_window(task.chunk, line_elems<T>, share), line_elems<T>,
+                                             first);
+  const Place<const T> operand = operands(collective, in, own);
+  const Place<T> result = results(collective, out, own);
+  for (std::size_t offset = 0; offset < longest; offset += slice)
+    for (int t = 0; t < channel.trees; ++t)
+      for (int block = 0; block < task.size; ++block) {
+        const Tree& tree = channel.tree[t];
+        const TreeEnds& ends = tree.ends[protocol];
+        const Part part = part_of<T>(task, share, block);
+        const Part elems = slice_of(
+            window(part.length, line_elems<T>, {static_cast<unsigned>(t), first.weight, first.total}), offset,
+            slice);
+        if (elems.length == 0) continue;
+        const std::size_t elem = part.first + elems.first;
+        const int head = tree.heads[block];
+        const bool is_mine = head == kNoHead;
+        const int heads = is_mine ? 0 : 1, others = tree.neighbours - heads;
+        const RecvEnd *const from_head = ends.from + head, *const from_others = ends.from + (head + 1);
+        Move<T> move;
+        move.count = elems.length;
+        move.received = move.sent = passed[t]++;
+        move.froms = gathers ? heads : others;
+        move.from = gathers ? from_head : from_others;
+        move.tos = gathers ? others : heads;
+        move.to = gathers ? ends.to + (head + 1) : ends.to + head;
+        if (is_mine || !gathers) move.in = operand.of(elem), move.in_at = move.froms;
+        if (is_mine || gathers) move.out = result.of(elem);
+        if (move.out == move.in && move.froms == 0) move.out = nullptr;
+        if (!moves.perform(move)) return false;
+        if (gathers)
+          moves.pass_over(from_others, others, move.received);
+        else
+          moves.pass_over(from_head, heads, move.received);
+      }
+  return true;
+}
+
 /// The directions of a tree's links that a call has not used, by one thread of its only group: the neighbours
 /// find room there again.
 LOOM_HOST_DEVICE inline void pass_over(const Task& task, const Tree& tree, const TreeEnds& ends,
                                        Word passed) {
-  if (task.algorithm == Algorithm::kAllreduceTree) return;
+  if (task.algorithm == Algorithm::kAllreduceTree || is_in_blocks(task.algorithm)) return;
   const int head = head_of(task, tree);
   for (int i = 0; i < tree.neighbours; ++i)
     if ((i == head) == (task.algorithm == Algorithm::kReduceTree))

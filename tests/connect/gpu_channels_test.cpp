@@ -10,8 +10,10 @@
 #include "base/error.hpp"
 #include "connect/checks.hpp"
 #include "connect/node_plans.hpp"
+#include "search/forest.hpp"
 #include "search/graph_xml.hpp"
 #include "tools/offline_job.hpp"
+#include "topo/bandwidth.hpp"
 #include "topo/hwloc_xml.hpp"
 
 namespace loom::connect {
@@ -329,6 +331,24 @@ TEST(GpuChannels, KnowWhatAnExchangeBetweenAllRanksGets) {
   // From three ranks of one GPU to two of another one, six pairs by its NVLinks.
   EXPECT_NEAR(exchange("dgxh100.xml", {0, 0, 0, 1, 1}), 370.8 / 6 * 4, 0.1);
   EXPECT_EQ(exchange("dgxh100.xml", {5}), 0);
+}
+
+/// As fast as any trees could, on the machines below. Over PCIe each socket's half crosses once, each way.
+TEST(GpuChannels, GatherAlongChainsAsFastAsAForest) {
+  const auto gather = [](const char* name, const std::vector<int>& gpu_of) {
+    return gpu_channels(with_ranks(machine(name), gpu_of)).gather_gbps;
+  };
+  const auto forest = [](const char* name) {
+    topo::PathRules rules;
+    rules.network_inside_host = false;
+    const topo::System system = machine(name);
+    return search::plan_forest(topo::Paths(system, rules)).gbps;
+  };
+  EXPECT_NEAR(gather("dgxh100.xml", in_turn(8)), forest("dgxh100.xml"), 0.1);
+  EXPECT_NEAR(gather("pcie-2socket.xml", in_turn(8)), forest("pcie-2socket.xml"), 0.1);
+  // A chain brings what two of three ranks have over the NVLinks to the third, and one third back.
+  EXPECT_NEAR(gather("dgxh100.xml", {0, 0, 1}), 370.8 * 3 / 2, 0.1);
+  EXPECT_EQ(gather("dgxh100.xml", {5}), topo::kLocalGbps);
 }
 
 /// GPUs 0 and 5 of a DGX-1V have NVLinks through GPU 4 or 1, which nobody passes data on by.

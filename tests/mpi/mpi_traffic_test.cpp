@@ -1,9 +1,11 @@
-// mpi_traffic_test -- what an allreduce by kernels sends over links of the machine, against what it has to.
+// mpi_traffic_test -- what a call by kernels sends over links of the machine, against what it has to.
 // Four ranks, each with a GPU of its own of tests/virtual_gpu. Exit code 1: it differs.
 //
 //   mpi_traffic_test FROM TO [FROM TO]...               links that carry what one rank sends around rings
 //   mpi_traffic_test trees FROM TO PART [FROM TO PART]...
 //       PART   of the message, which the trees over this link carry up or down: 2/3
+//   mpi_traffic_test gather FROM TO PART [FROM TO PART]...
+//       as much of what all ranks have, in an allgather and a reduce_scatter_block
 //   mpi_traffic_test shared              any number of ranks on one GPU, whose own traffic counts
 #include <mpi.h>
 
@@ -58,6 +60,28 @@ std::vector<std::uint64_t> allreduce(int count) {
   return sent;
 }
 
+std::vector<std::uint64_t> gather(int count) {
+  const int own = count / 4;
+  Ints in(own, rank, MemoryKind::kDevice), out(4 * own, -1, MemoryKind::kDevice);
+  const auto before = carried();
+  MPI_Allgather(in.at(), own, MPI_INT, out.at(), own, MPI_INT, MPI_COMM_WORLD);
+  auto sent = carried();
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] -= before[i];
+  out.is([&](int i) { return i / own; }, "an allgather is wrong");
+  return sent;
+}
+
+std::vector<std::uint64_t> reduce_scatter(int count) {
+  const int own = count / 4;
+  Ints in(4 * own, rank, MemoryKind::kDevice), out(own, -1, MemoryKind::kDevice);
+  const auto before = carried();
+  MPI_Reduce_scatter_block(in.at(), out.at(), own, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  auto sent = carried();
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] -= before[i];
+  out.is([](int) { return ranks * (ranks - 1) / 2; }, "a reduce_scatter_block is wrong");
+  return sent;
+}
+
 /// Beside data: words of the links, and one that tells the host.
 bool is_right(const Link& link, std::uint64_t sent, bool by_trees) {
   if (!by_trees) return kLeast <= sent && sent <= kMost;
@@ -97,26 +121,36 @@ int main(int argc, char** argv) {
     MPI_Finalize();
     return 0;
   }
-  const bool by_trees = argc > 1 && std::strcmp(argv[1], "trees") == 0;
-  const char* const algorithm = by_trees ? "kernel_tree" : "kernel";
-  for (int i = by_trees ? 2 : 1, each = by_trees ? 3 : 2; i + each <= argc; i += each)
-    links.push_back({argv[i], argv[i + 1], by_trees ? part_of(argv[i + 2]) : 0});
+  const bool by_trees = argc > 1 && std::strcmp(argv[1], "trees") == 0,
+             gathers = argc > 1 && std::strcmp(argv[1], "gather") == 0, parts = by_trees || gathers;
+  const char* const algorithm = parts ? "kernel_tree" : "kernel";
+  for (int i = parts ? 2 : 1, each = parts ? 3 : 2; i + each <= argc; i += each)
+    links.push_back({argv[i], argv[i + 1], parts ? part_of(argv[i + 2]) : 0});
   require(ranks == 4 && !links.empty(), "the test is for four ranks, and links");
   {
     loom::mpi::ToolInterface tools;
-    const auto by_kernel = [&] {
-      return tools.counter("coll_loom_calls", "allreduce", algorithm).value_or(0);
-    };
     allreduce(1);  // sets up
-    const std::uint64_t calls = by_kernel();
-    const auto sent = allreduce(kCount);
-    require(by_kernel() == calls + 1, "no kernel carries the allreduce");
-    for (std::size_t i = 0; i < links.size(); ++i) {
-      const bool right = is_right(links[i], sent[i], by_trees);
-      if (!right && rank == 0)
-        std::fprintf(stderr, "%s to %s: %ju bytes\n", links[i].from, links[i].to,
-                     static_cast<std::uintmax_t>(sent[i]));
-      require(right, "a channel sends too much or too little");
+    const auto check = [&](const char* collective, auto&& call) {
+      const auto by_kernel = [&] {
+        return tools.counter("coll_loom_calls", collective, algorithm).value_or(0);
+      };
+      call(4);
+      const std::uint64_t calls = by_kernel();
+      const std::vector<std::uint64_t> sent = call(kCount);
+      require(by_kernel() == calls + 1, "no kernel carries the call");
+      for (std::size_t i = 0; i < links.size(); ++i) {
+        const bool right = is_right(links[i], sent[i], parts);
+        if (!right && rank == 0)
+          std::fprintf(stderr, "%s, %s to %s: %ju bytes\n", collective, links[i].from, links[i].to,
+                       static_cast<std::uintmax_t>(sent[i]));
+        require(right, "a channel sends too much or too little");
+      }
+    };
+    if (gathers) {
+      check("allgather", gather);
+      check("reduce_scatter_block", reduce_scatter);
+    } else {
+      check("allreduce", allreduce);
     }
   }
   MPI_Finalize();

@@ -252,7 +252,8 @@ TEST_F(CudaKernels, PerformEveryCollectiveOfRanksThatShareAGpu) {
       for (const auto algorithm :
            {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
             Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
-            Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
+            Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree,
+            Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
         for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
           for (const std::size_t count : {std::size_t{1}, much(1000), much(300'007)})
             ranks.check<int>({algorithm,
@@ -274,7 +275,8 @@ TEST_F(CudaKernels, PerformSmallCollectives) {
   for (const auto algorithm :
        {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
         Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
-        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
+        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree,
+        Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
     for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
       ranks.check<int>({algorithm, protocol, 2, 0, 1003, sizeof(int), find_reduce(Op::kSum, Type::kInt32)},
                        Op::kSum, Type::kInt32);

@@ -108,21 +108,40 @@ TEST(KernelWay, KnowsTheSpeedAndTheDepthOfTrees) {
   EXPECT_LT(KernelWays(9, channels).us(tree, 8), KernelWays(9, plain_kernel_channels(9, 4)).us(tree, 8));
 }
 
+/// Eight GPUs on two sockets, whose link a ring takes for seven eighths of the message, and a chain for half
+/// of it each way.
+TEST(KernelWay, GathersAlongChainsWhereMoreGoesBothWays) {
+  KernelChannels channels = plain_kernel_channels(8, 4);
+  channels.ring_gbps = 16.0 / 4, channels.tree_gbps = 32.0 / 4, channels.gather_gbps = 32;
+  const auto at = [&](Collective collective, std::size_t bytes, KernelLinkage linkage = KernelLinkage::kAny) {
+    return KernelWays(8, channels).way(collective, bytes, linkage).algorithm;
+  };
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllGatherV})
+    EXPECT_EQ(at(collective, 64 * kMiB), Algorithm::kAllGatherTree);
+  for (const Collective collective : {Collective::kReduceScatter, Collective::kReduceScatterV})
+    EXPECT_EQ(at(collective, 64 * kMiB), Algorithm::kReduceScatterTree);
+  EXPECT_EQ(at(Collective::kAllGather, kKiB), Algorithm::kAllGatherRing) << "fewer messages";
+  channels.gather_gbps = 18;
+  EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB), Algorithm::kAllGatherRing) << "no more than a ring";
+  channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
+  EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB, KernelLinkage::kTrees), Algorithm::kAllGatherRing)
+      << "trees between hosts do not";
+  for (std::size_t bytes = 1; bytes <= 64 * kMiB; bytes *= 2)
+    EXPECT_EQ(steps::links_of(nvswitch(8).way(Collective::kAllGather, bytes, KernelLinkage::kAny).algorithm),
+              LinkKind::kRing);
+}
+
 TEST(KernelWay, IsWhatTheUserWants) {
   for (const Collective collective : kCarried) {
     EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kAny));
     EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kRings));
-    const bool by_trees = kernels_carry(collective, KernelLinkage::kTrees);
-    EXPECT_EQ(by_trees, collective == Collective::kAllreduce || collective == Collective::kReduce ||
-                            collective == Collective::kBroadcast);
+    EXPECT_TRUE(kernels_carry(collective, KernelLinkage::kTrees));
     for (const std::size_t bytes : {std::size_t{1}, kMiB, 64 * kMiB}) {
       const auto links = [&](KernelLinkage linkage) {
         return steps::links_of(nvswitch(4).way(collective, bytes, linkage).algorithm);
       };
       EXPECT_EQ(links(KernelLinkage::kRings), LinkKind::kRing);
-      if (by_trees) {
-        EXPECT_EQ(links(KernelLinkage::kTrees), LinkKind::kTree);
-      }
+      EXPECT_EQ(links(KernelLinkage::kTrees), LinkKind::kTree);
     }
   }
   for (const Collective collective : {Collective::kBarrier, Collective::kScan, Collective::kGather})

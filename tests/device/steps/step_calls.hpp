@@ -111,7 +111,8 @@ inline std::vector<Way> every_way(int ranks) {
   for (const auto algorithm :
        {Algorithm::kAllreduceRing, Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
         Algorithm::kBroadcastChain, Algorithm::kReduceChain, Algorithm::kOneShot, Algorithm::kTwoShot,
-        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree})
+        Algorithm::kAllreduceTree, Algorithm::kBroadcastTree, Algorithm::kReduceTree,
+        Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
     for (const auto protocol : {Protocol::kSimple, Protocol::kLL, Protocol::kLL128})
       if (!is_pairwise(algorithm) || (protocol != Protocol::kSimple && ranks <= kMostPairwise))
         ways.push_back({algorithm, protocol});

@@ -46,10 +46,12 @@ struct Call {
   std::size_t slice_bytes = 0;  ///< see Task
 
   bool gathers() const {
-    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kAllGatherHier;
+    return algorithm == Algorithm::kAllGatherRing || algorithm == Algorithm::kAllGatherHier ||
+           algorithm == Algorithm::kAllGatherTree;
   }
   bool scatters() const {
-    return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier;
+    return algorithm == Algorithm::kReduceScatterRing || algorithm == Algorithm::kReduceScatterHier ||
+           algorithm == Algorithm::kReduceScatterTree;
   }
   bool exchanges() const { return algorithm == Algorithm::kAllToAll; }
   bool is_in_place() const { return in_place && !exchanges(); }
@@ -152,11 +154,13 @@ inline Bytes expected(const Call& call, const std::vector<Bytes>& in, int rank, 
       break;
     case Algorithm::kReduceScatterRing:
     case Algorithm::kReduceScatterHier:
+    case Algorithm::kReduceScatterTree:
       put(0, reduced(call, in, call.block(rank).first, call.block(rank).length,
                      order_from((rank + 1) % call.size)));
       break;
     case Algorithm::kAllGatherRing:
     case Algorithm::kAllGatherHier:
+    case Algorithm::kAllGatherTree:
       for (int r = 0; r < call.size; ++r) put(call.block(r).first, in[static_cast<std::size_t>(r)]);
       break;
     case Algorithm::kBroadcastChain:
