@@ -154,7 +154,14 @@ std::optional<TimedWay> GpuPlan::by(KernelLinkage linkage, Collective collective
                                     std::size_t whole_bytes) const {
   if (!ways_ || !device::cuda::kernels_carry(collective, linkage) || !links_->may_exchange(collective))
     return {};
+  using device::steps::LinkKind;
   const KernelWay way = ways_->way(collective, whole_bytes, linkage);
+  const LinkKind links = device::steps::links_of(way.algorithm);
+  // Without such links it is by others.
+  if ((linkage == KernelLinkage::kRings && links != LinkKind::kRing) ||
+      (linkage == KernelLinkage::kTrees && links != LinkKind::kTree) ||
+      (linkage == KernelLinkage::kGrids && links != LinkKind::kGrid))
+    return {};
   return TimedWay{way, ways_->us(way, whole_bytes)};
 }
 

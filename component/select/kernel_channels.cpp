@@ -44,7 +44,9 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
   channels.over_nvlink = hops_are(is_near, found);
   channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
   channels.speeds.exchange_gbps = found.exchange_gbps;
-  channels.gather_gbps = found.gather_gbps;
+  double all_trees = 0;
+  for (const connect::GpuChannels::TreeChannel& channel : found.trees) all_trees += channel.gbps;
+  channels.gather_gbps = all_trees > 0 ? found.gather_gbps * found.trees.front().gbps / all_trees : 0;
   channels.tree_gbps = found.trees.empty() ? 0 : found.trees.front().gbps;
   for (std::size_t c = 0; c < found.rings.size(); ++c) {
     channels.shapes[c].ring = found.rings[c].order;

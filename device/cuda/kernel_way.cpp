@@ -213,7 +213,9 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
       grids_(kind_of(channels, LinkKind::kGrid, ranks)),
-      gather_gbps_(channels.gather_gbps > 0 ? channels.gather_gbps : trees_.gbps / 2),
+      gather_gbps_(channels.gather_gbps > 0 && channels.tree_gbps > 0
+                       ? channels.gather_gbps * trees_.gbps / channels.tree_gbps
+                       : trees_.gbps / 2),
       speeds_(channels.speeds) {
   if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;
 }
@@ -234,24 +236,26 @@ steps::FifoForm KernelWays::form_of(const KernelWay& way) const {
   return steps::forms_of(way.algorithm, form)[static_cast<int>(way.protocol)];
 }
 
-/// Block after block, of every slice: a block of threads waits for one message after the other. All links are
-/// as busy as when all trees all-gather, and no block of threads moves more than this.
+/// Block after block. All links are as busy as when all trees all-gather, and no block of threads moves more
+/// than this. Where two blocks come from the two ends of a chain, the second waits until the first has come
+/// all the way; ranks stand in no order, so some half of them do.
 double KernelWays::us_in_blocks_over_trees(const KernelWay& way, double bytes) const {
   const ProtocolCosts& costs = costs_of(way.protocol);
   const double hop_us = over_nvlink_ ? costs.tree.nvlink_us : costs.tree.pci_us;
   const double channel_bytes_per_us =
       kBytesPerUs * costs.efficiency * std::min(gather_gbps_ / trees_.channels, kSomeGbps);
   const steps::FifoForm form = form_of(way);
-  const double block = bytes / ranks_ / way.channels,
-               slice = std::min(block, way.slice_bytes > 0
-                                           ? static_cast<double>(way.slice_bytes)
-                                           : static_cast<double>(form.slot_bytes) * costs.efficiency),
-               messages = ranks_ * std::max(1.0, block / std::max(1.0, slice)),
+  const double block = bytes / ranks_ / way.channels;
+  const double slice =
+      std::min(block, way.slice_bytes > 0 ? static_cast<double>(way.slice_bytes)
+                                          : static_cast<double>(form.slot_bytes) * costs.efficiency);
+  const double messages = ranks_ * std::max(1.0, block / std::max(1.0, slice)),
                slice_us = slice / channel_bytes_per_us,
                late_us =
                    std::max(kUsPerSlice, (2 * hop_us + slice_us) / static_cast<double>(form.slot_count)) -
-                   slice_us;
-  return costs.tree.call_us + trees_.hops * (hop_us + slice_us) +
+                   slice_us,
+               turns = std::max(1.0, ranks_ / 2.0);
+  return costs.tree.call_us + turns * trees_.hops * (hop_us + slice_us) +
          bytes / way.channels / channel_bytes_per_us + messages * std::max(0.0, late_us);
 }
 

@@ -62,7 +62,9 @@ struct KernelChannels {
   bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
   bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
-  double gather_gbps = 0;  ///< of the whole, while all trees all-gather on one host; 0: not known
+  /// Of the part that the first channel's trees have of the whole, while all trees all-gather on one host; 0:
+  /// not known.
+  double gather_gbps = 0;
   GpuSpeeds speeds = {};
 
   bool between_hosts() const;

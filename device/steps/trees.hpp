@@ -56,52 +56,58 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, con
   return true;
 }
 
+/// Which block comes at a place. The first one always first, for results may overwrite its operand (see
+/// collective.hpp); of the others each channel begins with another, so that links are busy both ways.
+LOOM_HOST_DEVICE inline int block_at(const Task& task, const Share& share, int place) {
+  if (place == 0) return 0;
+  const auto others = static_cast<std::uint64_t>(task.size - 1);
+  const std::uint64_t begin = others * share.before / share.total;
+  return 1 + static_cast<int>((static_cast<std::uint64_t>(place - 1) + begin) % others);
+}
+
 /// All-gathers and reduce-scatters: each block flows from its rank to all others, or from them to it, so a
-/// link carries, one way, the blocks of all ranks behind it. Of every slice block after block in order of
-/// rank, on all ranks: no rank waits for a block whose neighbour waits for a later one.
+/// link carries, one way, the blocks of all ranks behind it. Block after block in one order on all ranks: no
+/// rank waits for a block whose neighbour waits for a later one. A block's slices follow each other, so that
+/// the way along a chain is waited for once a block.
 template <class Moves, class T>
 LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees_in_blocks(Moves& moves, const Task& task, const Channel& channel,
                                                        int protocol, Word* passed, const T* in, T* out) {
   const RingCollective collective = ring_collective_of(task.algorithm);
   const bool gathers = collective == RingCollective::kAllGather;
   const Share share = share_of(task, channel);
-  const Share first{.before = 0, .weight = 1, .total = static_cast<unsigned>(channel.trees)};
-  const std::size_t own = block_of(task, task.rank).first, slice = moves.slice(),
-                    longest = longest_window(longest_window(task.chunk, line_elems<T>, share), line_elems<T>,
-                                             first);
+  const std::size_t own = block_of(task, task.rank).first, slice = moves.slice();
   const Place<const T> operand = operands(collective, in, own);
   const Place<T> result = results(collective, out, own);
-  for (std::size_t offset = 0; offset < longest; offset += slice)
-    for (int t = 0; t < channel.trees; ++t)
-      for (int block = 0; block < task.size; ++block) {
-        const Tree& tree = channel.tree[t];
-        const TreeEnds& ends = tree.ends[protocol];
-        const Part part = part_of<T>(task, share, block);
-        const Part elems = slice_of(
-            window(part.length, line_elems<T>, {static_cast<unsigned>(t), first.weight, first.total}), offset,
-            slice);
-        if (elems.length == 0) continue;
+  for (int t = 0; t < channel.trees; ++t) {
+    const Tree& tree = channel.tree[t];
+    const TreeEnds& ends = tree.ends[protocol];
+    for (int place = 0; place < task.size; ++place) {
+      const int block = block_at(task, share, place), head = tree.heads[block];
+      const bool is_mine = head == kNoHead;
+      const int heads = is_mine ? 0 : 1, others = tree.neighbours - heads, first_head = is_mine ? 0 : head,
+                first_other = head + 1;
+      const Part part = part_of<T>(task, share, block);
+      const Part of_tree = window(part.length, line_elems<T>,
+                                  {static_cast<unsigned>(t), 1, static_cast<unsigned>(channel.trees)});
+      for (std::size_t offset = 0; offset < of_tree.length; offset += slice) {
+        const Part elems = slice_of(of_tree, offset, slice);
         const std::size_t elem = part.first + elems.first;
-        const int head = tree.heads[block];
-        const bool is_mine = head == kNoHead;
-        const int heads = is_mine ? 0 : 1, others = tree.neighbours - heads;
-        const RecvEnd *const from_head = ends.from + head, *const from_others = ends.from + (head + 1);
         Move<T> move;
         move.count = elems.length;
         move.received = move.sent = passed[t]++;
         move.froms = gathers ? heads : others;
-        move.from = gathers ? from_head : from_others;
+        move.from = ends.from + (gathers ? first_head : first_other);
         move.tos = gathers ? others : heads;
-        move.to = gathers ? ends.to + (head + 1) : ends.to + head;
+        move.to = ends.to + (gathers ? first_other : first_head);
         if (is_mine || !gathers) move.in = operand.of(elem), move.in_at = move.froms;
         if (is_mine || gathers) move.out = result.of(elem);
         if (move.out == move.in && move.froms == 0) move.out = nullptr;
         if (!moves.perform(move)) return false;
-        if (gathers)
-          moves.pass_over(from_others, others, move.received);
-        else
-          moves.pass_over(from_head, heads, move.received);
+        moves.pass_over(ends.from + (gathers ? first_other : first_head), gathers ? others : heads,
+                        move.received);
       }
+    }
+  }
   return true;
 }
 

@@ -112,7 +112,7 @@ TEST(KernelWay, KnowsTheSpeedAndTheDepthOfTrees) {
 /// of it each way.
 TEST(KernelWay, GathersAlongChainsWhereMoreGoesBothWays) {
   KernelChannels channels = plain_kernel_channels(8, 4);
-  channels.ring_gbps = 16.0 / 4, channels.tree_gbps = 32.0 / 4, channels.gather_gbps = 32;
+  channels.ring_gbps = 16.0 / 4, channels.tree_gbps = 32.0 / 4, channels.gather_gbps = 32.0 / 4;
   const auto at = [&](Collective collective, std::size_t bytes, KernelLinkage linkage = KernelLinkage::kAny) {
     return KernelWays(8, channels).way(collective, bytes, linkage).algorithm;
   };
@@ -121,7 +121,7 @@ TEST(KernelWay, GathersAlongChainsWhereMoreGoesBothWays) {
   for (const Collective collective : {Collective::kReduceScatter, Collective::kReduceScatterV})
     EXPECT_EQ(at(collective, 64 * kMiB), Algorithm::kReduceScatterTree);
   EXPECT_EQ(at(Collective::kAllGather, kKiB), Algorithm::kAllGatherRing) << "fewer messages";
-  channels.gather_gbps = 18;
+  channels.gather_gbps = 18.0 / 4;
   EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB), Algorithm::kAllGatherRing) << "no more than a ring";
   channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
   EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB, KernelLinkage::kTrees), Algorithm::kAllGatherRing)
