@@ -27,6 +27,8 @@ TEST(OpcodesOfImages, ComputeWithIntegers) {
          {"not.b64 %d0, %d1;", {0xff}, 0xffffffffffffff00},
          {"shr.u16 %h0, %h1, 8;", {0x8180}, 0x81},
          {"shr.b64 %d0, %d1, 8;", {kMinus1}, 0x00ffffffffffffff},
+         {"shr.s64 %d0, %d1, 31;", {0x8000000000000000}, 0xffffffff00000000},
+         {"shr.s64 %d0, %d1, 99;", {kMinus1}, kMinus1},
          {"max.s32 %r0, %r1, %r2;", {0xffffffff, 1}, 1},
          {"max.s64 %d0, %d1, %d2;", {kMinus1, 1}, 1},
          {"max.u16 %h0, %h1, %h2;", {0x8000, 1}, 0x8000},
