@@ -49,13 +49,19 @@ std::vector<std::uint64_t> carried() {
   return result;
 }
 
-/// What the call itself sends over each link.
-std::vector<std::uint64_t> allreduce(int count) {
-  Ints in(count, rank, MemoryKind::kDevice), out(count, -1, MemoryKind::kDevice);
+/// What a call sends over each link.
+template <class Call>
+std::vector<std::uint64_t> sent_by(Call&& call) {
   const auto before = carried();
-  MPI_Allreduce(in.at(), out.at(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  call();
   auto sent = carried();
   for (std::size_t i = 0; i < sent.size(); ++i) sent[i] -= before[i];
+  return sent;
+}
+
+std::vector<std::uint64_t> allreduce(int count) {
+  Ints in(count, rank, MemoryKind::kDevice), out(count, -1, MemoryKind::kDevice);
+  auto sent = sent_by([&] { MPI_Allreduce(in.at(), out.at(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "an allreduce is wrong");
   return sent;
 }
@@ -63,10 +69,7 @@ std::vector<std::uint64_t> allreduce(int count) {
 std::vector<std::uint64_t> gather(int count) {
   const int own = count / 4;
   Ints in(own, rank, MemoryKind::kDevice), out(4 * own, -1, MemoryKind::kDevice);
-  const auto before = carried();
-  MPI_Allgather(in.at(), own, MPI_INT, out.at(), own, MPI_INT, MPI_COMM_WORLD);
-  auto sent = carried();
-  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] -= before[i];
+  auto sent = sent_by([&] { MPI_Allgather(in.at(), own, MPI_INT, out.at(), own, MPI_INT, MPI_COMM_WORLD); });
   out.is([&](int i) { return i / own; }, "an allgather is wrong");
   return sent;
 }
@@ -74,10 +77,8 @@ std::vector<std::uint64_t> gather(int count) {
 std::vector<std::uint64_t> reduce_scatter(int count) {
   const int own = count / 4;
   Ints in(4 * own, rank, MemoryKind::kDevice), out(own, -1, MemoryKind::kDevice);
-  const auto before = carried();
-  MPI_Reduce_scatter_block(in.at(), out.at(), own, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  auto sent = carried();
-  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] -= before[i];
+  auto sent =
+      sent_by([&] { MPI_Reduce_scatter_block(in.at(), out.at(), own, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
   out.is([](int) { return ranks * (ranks - 1) / 2; }, "a reduce_scatter_block is wrong");
   return sent;
 }
