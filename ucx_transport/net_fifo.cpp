@@ -49,8 +49,8 @@ std::string NetEnd::way() const {
   return endpoint_ ? endpoint_->way() : "no connection";
 }
 
-void NetEnd::await() {
-  transport_.progress();
+void NetEnd::await(Inbox* waiting) {
+  transport_.progress(waiting);
   check_other_end();
 }
 
@@ -170,11 +170,42 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
 }
 
 const std::byte* NetRecvLink::try_receive() {
-  const auto here = [&] { return arrived_[step_ % shape_.slot_count].value() == step_ + 1; };
-  if (!here()) await();
-  if (!here()) return nullptr;
+  if (!is_here()) await();
+  if (!is_here()) return nullptr;
   compare(notes_[step_ % shape_.slot_count], peer());
   return place_.slots.get() + slot_offset(step_);
+}
+
+bool NetRecvLink::try_consume(std::size_t bytes, const device::Consumer& consume) {
+  if (!is_here()) {
+    consumer_ = &consume, consumed_bytes_ = bytes, consumed_ = false;
+    try {
+      await(this);
+    } catch (...) {
+      consumer_ = nullptr;
+      throw;
+    }
+    consumer_ = nullptr;
+    if (consumed_) {
+      release();
+      return true;
+    }
+    if (!is_here()) return false;
+  }
+  consume(try_receive());
+  release();
+  return true;
+}
+
+/// What try_consume() waits for has come, while it looked. Otherwise false: it goes to its slot.
+bool NetRecvLink::consume_at_once(Word word, std::span<const std::byte> data) noexcept {
+  if (!is_waited_for() || consumer_ == nullptr || word.step != step_ + 1 || word.note != note().word() ||
+      data.size() != consumed_bytes_)
+    return false;
+  (*consumer_)(data.data());
+  consumer_ = nullptr;
+  consumed_ = true;
+  return true;
 }
 
 void NetRecvLink::release() {
@@ -212,7 +243,7 @@ void NetRecvLink::take(Word word, std::span<const std::byte> data) noexcept {
   std::byte* const slot = slot_for(word.step, data.size());
   if (slot == nullptr) return;
   if (place_.on_gpu && !data.empty()) return refuse();  // such data are to be fetched
-  std::memcpy(slot, data.data(), data.size());
+  if (!consume_at_once(word, data)) std::memcpy(slot, data.data(), data.size());
   arrive(word);
 }
 

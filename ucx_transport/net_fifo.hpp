@@ -1,5 +1,6 @@
 // net_fifo.hpp -- the links of two ranks of different hosts: the sender sends slots, each with its step; the
-// receiver puts them into its own slots and sends back how many it has released.
+// receiver puts them into its own slots, or consumes them as they come, and sends back how many it has
+// released.
 //
 // Each end opens an inbox, learns the other end's id through the bootstrap, and connects.
 //
@@ -67,8 +68,9 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(Word word, const std::byte* data, std::size_t bytes);
-  /// Progresses, after a look for a message found none. Throws as check_other_end().
-  void await();
+  /// Progresses, after a look for a message found none, for this end or none in particular. Throws as
+  /// check_other_end().
+  void await(Inbox* waiting = nullptr);
   void check() const;
   ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
@@ -150,6 +152,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
 
   const std::byte* try_receive() override;
   void release() override;
+  bool try_consume(std::size_t bytes, const device::Consumer& consume) override;
   /// See NetSendLink. All that have arrived before are released. Throws as release().
   void pass_over(std::uint64_t up_to);
   /// Slots that have arrived one behind the other, released ones included, without looking for news. What
@@ -174,6 +177,8 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
     return told_ = step_;
   }
   void tell_if_due();
+  bool is_here() const noexcept { return arrived_[step_ % shape_.slot_count].value() == step_ + 1; }
+  bool consume_at_once(Word word, std::span<const std::byte> data) noexcept;
   std::string last_step() const override;
 
   Place place_;
@@ -186,6 +191,10 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   std::atomic<std::uint64_t> released_{0};  ///< step_ for slot_for(), which may run in another thread
   std::uint64_t told_ = 0;                  ///< of released_, to the other end
   std::size_t untold_bytes_ = 0;            ///< released since
+  // Of try_consume(), in the thread that calls it: what the next slot's bytes go to, and whether they have.
+  const device::Consumer* consumer_ = nullptr;
+  std::size_t consumed_bytes_ = 0;
+  bool consumed_ = false;
   NetSendLink* other_way_ = nullptr;
 };
 

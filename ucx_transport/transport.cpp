@@ -437,12 +437,14 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
   ::ppoll(events.data(), armed, &limit, nullptr);
 }
 
-unsigned Transport::progress() {
+unsigned Transport::progress(Inbox* waiting) {
   if (!mutex_.try_lock()) return 0;
   const MutexLock lock(mutex_, std::adopt_lock);
   const InContext in_context(gpu_);
+  if (waiting != nullptr) waiting->waited_for_ = true;
   unsigned events = 0;
   for (const auto& rail : rails_) events += ucp_worker_progress(rail->worker);
+  if (waiting != nullptr) waiting->waited_for_ = false;
   return events;
 }
 

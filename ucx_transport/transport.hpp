@@ -69,6 +69,14 @@ class Inbox {
   virtual void arrive(Word word) noexcept = 0;
   /// The data could not be fetched.
   virtual void lose(ucs_status_t status) noexcept = 0;
+
+ protected:
+  /// The thread that progresses does so for this inbox.
+  bool is_waited_for() const noexcept { return waited_for_; }
+
+ private:
+  friend class Transport;
+  bool waited_for_ = false;  ///< under the transport's lock
 };
 
 /// What one link sends from. Shared with its messages under way, which may outlive the link.
@@ -169,8 +177,9 @@ class Transport {
   ucs_status_t send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data, std::size_t bytes,
                     const std::shared_ptr<Outbox>& outbox);
 
-  /// Advances all communication. Returns the number of events; 0 also when another thread is doing so.
-  unsigned progress();
+  /// Advances all communication, for one inbox or for none in particular. Returns the number of events; 0
+  /// also when another thread is doing so.
+  unsigned progress(Inbox* waiting = nullptr);
 
   /// Sleeps until something comes, at most this long (below a second); always this long where UCX cannot
   /// wake.

@@ -16,14 +16,16 @@ using device::Collective;
 
 /// The flat ring is a rail of all ranks. It crosses both kinds of link, and all its ranks must cut alike.
 device::Grid Execution::grid() const {
-  static_assert(kSharedFifo.slot_bytes <= kNetFifo.slot_bytes &&
-                kSharedFifo.slot_count <= kNetFifo.slot_count);
+  // A rank is at most a round of slices ahead, of half of the slots; see RingExecutor's Slicing.
+  static_assert(kNetFifo.slot_count / 2 + kNetFifo.releases_per_credit <= kNetFifo.slot_count);
+  constexpr device::FifoShape kFlat{.slot_bytes = std::min(kSharedFifo.slot_bytes, kNetFifo.slot_bytes),
+                                    .slot_count = std::min(kSharedFifo.slot_count, kNetFifo.slot_count)};
   const connect::Ring& ring = group().across();
   const device::PeerLinks& between_hosts = links_.of(LinkKind::kRing).view()[0];
   device::Grid grid{.local = {},
                     .local_fifo = kSharedFifo,
                     .rail = {ring.position, ring.size, between_hosts.send, between_hosts.receive},
-                    .rail_fifo = group().wiring.rail ? kNetFifo : kSharedFifo,
+                    .rail_fifo = group().wiring.rail ? kNetFifo : kFlat,
                     .ranks = group().grid_ranks};
   if (group().wiring.rail) {
     grid.local = {group().wiring.local.position, group().wiring.local.size, links_.local.to_next.get(),

@@ -15,7 +15,8 @@ namespace loom {
 // Half a MiB, so that a slice is still in the receiver's reach of the sender's L2 cache when it is taken.
 inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_count = 8};
 // Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
-inline constexpr device::FifoShape kNetFifo{.slot_bytes = 128 * 1024, .slot_count = 8};
+inline constexpr device::FifoShape kNetFifo{
+    .slot_bytes = 63 * 1024, .slot_count = 16, .releases_per_credit = 4};
 // Between the node leaders, for what is short: a root may be many calls ahead before the first credit
 // is back. At most 4 MiB for the links of one rank.
 inline constexpr std::size_t kLeaderSlotBytes = 16 * 1024;
@@ -39,7 +40,7 @@ inline constexpr device::FifoShape kTreeFifo{
     .slot_bytes = 32 * 1024, .slot_count = 8, .releases_per_credit = 4};
 
 // Between any two ranks of different hosts, for all-to-alls: many peers share the network.
-inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 64 * 1024, .slot_count = 4};
+inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 63 * 1024, .slot_count = 4};
 
 /// Longest wait for the first data through the network, while every rank is known to be in the set-up.
 inline constexpr double kNetworkTrialSeconds = 20;

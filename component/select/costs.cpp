@@ -82,8 +82,8 @@ double single_copy(const Conditions& conditions, Collective collective, std::siz
 double hier(const Conditions& conditions, Collective collective, std::size_t bytes) {
   const std::size_t all = whole(conditions, collective, bytes);
   const auto hosts = static_cast<double>(conditions.shape.hosts);
-  const bool two_shot =
-      device::HierExecutor::all_reduce(collective) && all > device::HierExecutor::kMostShortBytes;
+  const bool two_shot = device::HierExecutor::all_reduce(collective) &&
+                        device::HierExecutor::is_two_shot(conditions.shape.hosts, all);
   const double inside = conditions.shape.ranks > conditions.shape.hosts ? 2 + 2 * us(all, kUsPerByteCico) : 0;
   return inside + (two_shot ? 2 * (kUsPerStep + (hosts - 1) / hosts * us(all, kUsPerNetByte))
                             : kUsPerStep + (hosts - 1) * us(all, kUsPerNetByte));
@@ -94,6 +94,7 @@ double ring(const Conditions& conditions, Collective collective, std::size_t byt
   const auto all = static_cast<double>(whole(conditions, collective, bytes));
   if (collective == Collective::kBroadcast || collective == Collective::kReduce)
     return (size - 1) * kUsPerStep + all * kUsPerNetByte;
+  if (collective == Collective::kAllreduce && size == 2) return kUsPerStep + all * kUsPerNetByte;  // exchange
   const double rounds = collective == Collective::kAllreduce ? 2 : 1;
   return rounds * (size - 1) * (kUsPerStep + all / size * kUsPerNetByte);
 }

@@ -47,6 +47,13 @@ constexpr std::size_t kMostByDbt = 64 * kMiB;
 // A node leader sends to all others at once. Between more hosts, the logarithmic patterns of the fallback
 // component send fewer messages.
 constexpr int kMostHostsAtOnce = 16;
+// Between two hosts the rails exchange an all-reduce in one step. Below this the leaders' shorter slots, and
+// what is gathered inside the hosts, cost less: where hosts have several ranks, and where each has one (1 and
+// 2 ranks on each of two virtual hosts, without a limit on the links).
+constexpr std::size_t kExchangedOfSeveral = 64 * kKiB, kExchangedOfOne = 16 * kKiB + 1;
+// From here on a broadcast from one rank to another is no slower than the fallback component's, which sends
+// what is shorter at once.
+constexpr std::size_t kBroadcastToOne = 64 * kKiB;
 // Below this hier runs a reduce_scatter: its node leaders receive the whole message before they scatter it
 // (six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 * kKiB;
@@ -54,7 +61,7 @@ constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 
 // tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * kKiB;
 constexpr std::size_t kMostRootedByHier = 16 * kKiB;
-// Each rank needs 512 KiB of slots for each rank of another host.
+// Each rank needs 504 KiB of slots for each rank of another host.
 constexpr int kMostPairwiseRanks = 64;
 
 /// Below this, dbt over the hosts is faster than a ring: it has fewer steps, 2 log2 h for an all-reduce
@@ -80,6 +87,7 @@ std::size_t least_between_hosts(Collective collective, const Shape& shape) {
   const std::size_t dbt_from = hosts <= kHostsOfDbtMin ? kDbtMinBytes : 2 * kDbtMinBytes;
   switch (collective) {
     case Collective::kBroadcast:
+      if (shape.ranks == 2) return kBroadcastToOne;
       return has_dbt ? dbt_from : ring_from(32);
     case Collective::kReduce:
       return has_dbt ? 2 * kDbtMinBytes : ring_from(64);
@@ -87,6 +95,7 @@ std::size_t least_between_hosts(Collective collective, const Shape& shape) {
     case Collective::kReduceScatterV:
       return ring_from(128);
     case Collective::kAllreduce:
+      if (hosts == 2) return shape.ranks > 2 ? kExchangedOfSeveral : kExchangedOfOne;
       return hosts <= kHostsOfDbtMin || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
                                                                                            : 2 * dbt_from;
     default:
@@ -269,8 +278,9 @@ bool hier_suits(const Conditions& conditions, Collective collective, std::size_t
     case Collective::kReduceScatter:
       return all < (several ? kMostScatteredByHier : kMostScatteredOfOne);
     default:
-      return several ? all < kRingMinBytes
-                     : all <= std::min(device::HierExecutor::kMostShortBytes, most_at_once);
+      return several || shape.hosts == 2
+                 ? all < kRingMinBytes
+                 : all <= std::min(device::HierExecutor::kMostShortBytes, most_at_once);
   }
 }
 

@@ -1,13 +1,17 @@
 // exchange_executor.hpp -- performs any pattern of exchange_schedule.hpp on host memory over links.
-// Resumable: it never waits. For messages that a few slots hold; rings and trees are pipelines, this is not.
+// Resumable: it never waits. A position sends the tiles of a first round as far ahead as there are slots.
 #pragma once
 
+#include <algorithm>
+#include <compare>
+#include <cstddef>
 #include <span>
 #include <vector>
 
 #include "device/host/ring_executor.hpp"
 #include "device/link/link.hpp"
 #include "device/schedule/exchange_schedule.hpp"
+#include "device/streaming.hpp"
 
 namespace loom::device {
 
@@ -20,12 +24,14 @@ struct PeerLinks {
 /// One collective by one pattern. All positions give the same pattern, count, elem_bytes and root.
 struct ExchangeStage {
   Pattern pattern = Pattern::kOneShotAllreduce;
-  std::byte* data = nullptr;  ///< block_count(pattern, size) blocks: what this position gives, then its
-                              ///< result (of a reduce, at the root alone)
-  std::size_t count = 0;      ///< elements of a block
+  std::byte* data = nullptr;      ///< block_count(pattern, size) blocks: what this position gives, then its
+                                  ///< result (of a reduce, at the root alone)
+  const std::byte* in = nullptr;  ///< of a one-shot: what it gives, if that is not in `data`
+  std::size_t count = 0;          ///< elements of a block
   std::size_t elem_bytes = 1;
-  ReduceFn reduce = nullptr;  ///< of patterns that reduce
-  int root = 0;               ///< of patterns that have one
+  ReduceFn reduce = nullptr;       ///< of patterns that reduce
+  int root = 0;                    ///< of patterns that have one
+  Streaming* streaming = nullptr;  ///< told what is read of `in`, or `data`, and written to `data`
 };
 
 /// Reductions come out bitwise equal on all positions: operands are taken in order of position.
@@ -44,23 +50,42 @@ class ExchangeExecutor {
   int awaited() const noexcept { return awaited_; }
 
  private:
-  bool send(const Exchange& step);
-  bool receive(const Exchange& step);
+  /// A round of a tile.
+  struct Place {
+    std::size_t first = 0;  ///< elements [first, first + elems(first)) of each block
+    int round = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  bool send();
+  bool receive();
+  bool receive_one(const Exchange& step);
   bool reduce_in_order();
+  bool next_round(Place& place) const;
+  /// A tile is received once it has been sent, for its result may take the place of what is sent; what a
+  /// second round sends is what the first has received.
+  bool may_receive() const { return received_ < sent_; }
+  bool may_send() const { return sent_.round == 0 || received_ == sent_; }
   RecvLink& link_from(int position) const { return *links_[static_cast<std::size_t>(position)].receive; }
-  Exchange step(int k) const { return exchange_step(stage_.pattern, round_, position_, k, stage_.root); }
-  std::byte* at(int block) const;
-  std::size_t tile_bytes() const { return tile_count_ * stage_.elem_bytes; }
+  Exchange step(const Place& place, int k) const {
+    return exchange_step(stage_.pattern, place.round, position_, k, stage_.root);
+  }
+  std::size_t elems(std::size_t first) const { return std::min(tile_elems_, stage_.count - first); }
+  std::byte* at(int block, std::size_t first) const {
+    return stage_.data + (static_cast<std::size_t>(block) * stage_.count + first) * stage_.elem_bytes;
+  }
+  /// What this position gives of the one block that all reduce, or that it reduces.
+  const std::byte* given(int block, std::size_t first) const {
+    return stage_.in != nullptr ? stage_.in + first * stage_.elem_bytes : at(block, first);
+  }
 
   std::span<const PeerLinks> links_;
   int position_, size_;
   ExchangeStage stage_;
-  std::size_t tile_elems_;      ///< of a block that go through all rounds at once
-  std::size_t tile_first_ = 0;  ///< elements [tile_first_, tile_first_ + tile_count_) of each block do now
-  std::size_t tile_count_;
-  int round_ = 0;
-  bool sending_ = true;
-  int next_ = 0;  ///< exchange of the round to send or receive in
+  std::size_t tile_elems_;           ///< of a block that go in one slot
+  Place sent_, received_;            ///< what comes next
+  int next_to_ = 0, next_from_ = 0;  ///< exchanges of these
+  bool all_sent_ = stage_.count == 0, all_received_ = stage_.count == 0;
   int awaited_ = 0;
   std::vector<std::byte> sum_;  ///< of a tile of a block, while its operands are still needed
 };

@@ -36,20 +36,31 @@ Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::
 }
 
 /// whole_: on node leaders the sum inside the host, then over all hosts; on others what their leader
-/// broadcasts.
+/// broadcasts. Nobody needs it where each host has one rank, which sends its operand and reduces into its
+/// result.
 void HierExecutor::plan() {
   const std::size_t hosts = static_cast<std::size_t>(levels_.hosts);
   const std::size_t blocks = call_.collective == Collective::kReduceScatter ? levels_.places.size() : 1;
   const std::size_t count = call_.count * blocks, share = divide_up(count, hosts);
-  // Above this size the bytes that a one-shot sends cost more than a second step (three virtual hosts).
-  const bool two_shot = count * call_.elem_bytes() > kMostShortBytes;
+  const bool two_shot = is_two_shot(levels_.hosts, count * call_.elem_bytes());
+  if (call_.collective == Collective::kAllreduce && levels_.cico == nullptr && !two_shot) {
+    across_ = {.data = call_.out,
+               .in = call_.in == call_.out ? nullptr : call_.in,
+               .count = count,
+               .elem_bytes = call_.elem_bytes(),
+               .reduce = call_.reduce()};
+    return;
+  }
   whole_.resize((two_shot ? share * hosts : count) * call_.elem_bytes());
   std::byte* const whole = whole_.data();
   const std::byte* const in = call_.collective == Collective::kBarrier ? whole : call_.in;
 
   gather_ = inside_call(Collective::kReduce, in, whole, count);
-  across_ = {two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce, whole,
-             two_shot ? share : count, call_.elem_bytes(), call_.reduce()};
+  across_ = {.pattern = two_shot ? Pattern::kTwoShotAllreduce : Pattern::kOneShotAllreduce,
+             .data = whole,
+             .count = two_shot ? share : count,
+             .elem_bytes = call_.elem_bytes(),
+             .reduce = call_.reduce()};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, count);
 }
 
@@ -76,12 +87,12 @@ void HierExecutor::plan_rooted() {
       std::memcpy(whole, call_.in, call_.bytes());
     (passes_on ? gather_ : spread_) = broadcast_from(passes_on ? root.local : 0);
   }
-  across_ = {reduces ? Pattern::kLinearReduce : Pattern::kLinearBroadcast,
-             whole,
-             call_.count,
-             call_.elem_bytes(),
-             reduces ? call_.reduce() : nullptr,
-             root.host};
+  across_ = {.pattern = reduces ? Pattern::kLinearReduce : Pattern::kLinearBroadcast,
+             .data = whole,
+             .count = call_.count,
+             .elem_bytes = call_.elem_bytes(),
+             .reduce = reduces ? call_.reduce() : nullptr,
+             .root = root.host};
 }
 
 /// whole_: the blocks of the first host in the order of its ranks, then those of the next; each host has as
@@ -100,7 +111,7 @@ void HierExecutor::plan_all_gather() {
     std::memcpy(own, call_.in, bytes);
   std::byte* const of_host = gathered_from({levels_.self().host, 0});
   gather_ = inside_call(Collective::kAllGather, own, of_host, bytes);
-  across_ = {Pattern::kLinearAllGather, whole, host_bytes_};
+  across_ = {.pattern = Pattern::kLinearAllGather, .data = whole, .count = host_bytes_};
   spread_ = inside_call(Collective::kBroadcast, whole, whole, whole_.size());
 }
 
@@ -147,7 +158,7 @@ HierExecutor::State HierExecutor::advance() {
 /// Moves whole_, or this rank's part of it, to the caller's buffer.
 void HierExecutor::finish() {
   const std::size_t bytes = call_.bytes();
-  if (call_.collective == Collective::kBarrier) return;
+  if (call_.collective == Collective::kBarrier || whole_.empty()) return;
   if (call_.collective == Collective::kReduce && !is_root()) return;
   if (call_.collective == Collective::kBroadcast) {
     if (is_root()) return;

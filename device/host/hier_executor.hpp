@@ -71,8 +71,12 @@ class HierExecutor {
     return collective == Collective::kAllreduce || collective == Collective::kReduceScatter ||
            collective == Collective::kBarrier;
   }
-  /// Longer messages are two-shot.
+  /// Longer messages are two-shot, between more than two hosts: the bytes that a one-shot sends cost more
+  /// than a second round (three virtual hosts). Between two hosts both send as many.
   static constexpr std::size_t kMostShortBytes = 8 * 1024;
+  static constexpr bool is_two_shot(int hosts, std::size_t bytes) {
+    return hosts > 2 && bytes > kMostShortBytes;
+  }
 
  private:
   static constexpr bool is_rooted(Collective collective) {

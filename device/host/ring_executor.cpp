@@ -32,11 +32,12 @@ ChunkRange chunk_range(std::size_t count, std::size_t elem_bytes, int size, int 
 }
 
 Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes,
-                   std::size_t slot_count) {
+                   std::size_t slot_count, std::size_t worthwhile) {
   const std::size_t slices_per_round = std::max<std::size_t>(1, slot_count / 2);
   const std::size_t chunk_bytes = longest_chunk(count, elem_bytes, size) * elem_bytes;
-  const std::size_t slice_bytes =
-      std::clamp(divide_up(chunk_bytes, slices_per_round), std::min(kMinSliceBytes, slot_bytes), slot_bytes);
+  const std::size_t least =
+      std::min(std::max(kMinSliceBytes, std::min(worthwhile, chunk_bytes / 2)), slot_bytes);
+  const std::size_t slice_bytes = std::clamp(divide_up(chunk_bytes, slices_per_round), least, slot_bytes);
   // Whole cache lines, where a slot holds one, keep slices aligned.
   const std::size_t elems_per_line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
   const std::size_t elems = slice_bytes / elem_bytes;
@@ -87,14 +88,6 @@ void RingExecutor::next_slice() {
 }
 
 bool RingExecutor::perform_slice(const RingStep& step) {
-  const std::byte* received = nullptr;
-  if (receives(step.action)) {
-    received = links_.previous->try_receive();
-    if (received == nullptr) {
-      waits_for_previous_ = true;
-      return false;
-    }
-  }
   std::byte* sent = nullptr;
   if (sends(step.action)) {
     sent = links_.next->try_acquire();
@@ -110,9 +103,21 @@ bool RingExecutor::perform_slice(const RingStep& step) {
   const std::size_t offset =
       std::min(chunk.count, (round_ * slicing_.slices_per_round + slice_) * slicing_.slice_elems);
   const std::size_t elems = std::min(slicing_.slice_elems, chunk.count - offset);
-  if (elems > 0) move(step.action, chunk.first + offset, elems, sent, received);
+  const auto move_slice = [&](const std::byte* received) {
+    if (elems > 0) move(step.action, chunk.first + offset, elems, sent, received);
+  };
+  waits_for_previous_ = true;
+  if (!receives(step.action)) {
+    move_slice(nullptr);
+  } else if (stage_.streaming == nullptr) {
+    if (!links_.previous->try_consume(elems * stage_.elem_bytes, Consumer(move_slice))) return false;
+  } else {  // which may throw
+    const std::byte* const received = links_.previous->try_receive();
+    if (received == nullptr) return false;
+    move_slice(received);
+    links_.previous->release();
+  }
   if (sent != nullptr) links_.next->publish(elems * stage_.elem_bytes);
-  if (received != nullptr) links_.previous->release();
   return true;
 }
 

@@ -53,18 +53,20 @@ struct RingStage {
 /// How a message is cut. The message has `size` chunks, one per rank; a chunk is processed in rounds of
 /// slices_per_round slices, each of which travels in one slot.
 ///
-/// No deadlock while slices_per_round < slot_count: a rank is never more than slices_per_round slots ahead of
-/// what its successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room
-/// can go on.
+/// No deadlock while slices_per_round < slot_count, without the slots whose release a receiver has yet to
+/// tell (FifoShape::releases_per_credit): a rank is never more than slices_per_round slots ahead of what its
+/// successor has consumed, so the FIFOs of a ring are never all full, and a rank whose FIFO has room can go
+/// on.
 struct Slicing {
   std::size_t slice_elems = 1;
   std::size_t slices_per_round = 1;
 };
 
 /// Slices as large as the slots allow for a large message, and smaller ones for a shorter message, so that
-/// the ring is still a pipeline. Needs slot_count >= 2 and slot_bytes >= elem_bytes.
+/// the ring is still a pipeline: not below `worthwhile` bytes if a chunk has two of these. Needs slot_count
+/// >= 2 and slot_bytes >= elem_bytes.
 Slicing slice_ring(std::size_t count, std::size_t elem_bytes, int size, std::size_t slot_bytes,
-                   std::size_t slot_count);
+                   std::size_t slot_count, std::size_t worthwhile = 0);
 
 class RingExecutor {
  public:

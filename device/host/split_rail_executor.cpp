@@ -25,6 +25,17 @@ std::size_t whole_lines(std::size_t bytes, std::size_t elem_bytes) {
   return std::max<std::size_t>(1, bytes / elem_bytes / line) * line;
 }
 
+// Below this a slice on its way to another host costs more for being a message than for its bytes (three
+// virtual hosts, with 1 Gbit/s and without a limit on the links, loom_bench allreduce).
+constexpr std::size_t kWorthwhileBytes = 48 * 1024;
+
+RingExecutor ring(const RingLinks& links, const FifoShape& fifo, const RingStage& stage,
+                  std::size_t worthwhile = 0) {
+  return {
+      links, stage,
+      slice_ring(stage.count, stage.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count, worthwhile)};
+}
+
 }  // namespace
 
 SplitRailExecutor::SplitRailExecutor(const Grid& grid, const Call& call) : grid_(grid), call_(call) {
@@ -39,20 +50,31 @@ SplitRailExecutor::SplitRailExecutor(const Grid& grid, const Call& call) : grid_
     plan_all_gather();
 }
 
-void SplitRailExecutor::add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo,
-                            const RingStage& stage, std::size_t after) {
-  sequence.add(
-      RingExecutor(links, stage,
-                   slice_ring(stage.count, stage.elem_bytes, links.size, fifo.slot_bytes, fifo.slot_count)),
-      after);
+void SplitRailExecutor::add_inside(const RingStage& stage, std::size_t after) {
+  inside_.add(ring(grid_.local, grid_.local_fifo, stage), after);
+}
+
+void SplitRailExecutor::add_across(const RingStage& stage, std::size_t after) {
+  const RingLinks& rail = grid_.rail;
+  if (stage.collective != RingCollective::kAllreduce || rail.size != 2)
+    return across_.add(Across(ring(rail, grid_.rail_fifo, stage, kWorthwhileBytes)), after);
+  exchanged_[static_cast<std::size_t>(1 - rail.position)] = {rail.next, rail.previous};
+  across_.add(Across(ExchangeExecutor(exchanged_, rail.position, grid_.rail_fifo.slot_bytes,
+                                      {.data = stage.out,
+                                       .in = stage.in == stage.out ? nullptr : stage.in,
+                                       .count = stage.count,
+                                       .elem_bytes = stage.elem_bytes,
+                                       .reduce = stage.reduce,
+                                       .streaming = stage.streaming})),
+              after);
 }
 
 void SplitRailExecutor::plan_allreduce() {
-  const RingLinks &local = grid_.local, &rail = grid_.rail;
+  const RingLinks& local = grid_.local;
   RingStage whole{RingCollective::kAllreduce, call_.in,      call_.out, call_.count,
                   call_.elem_bytes(),         call_.reduce()};
   whole.streaming = call_.streaming;
-  if (local.size == 1) return add(across_, rail, grid_.rail_fifo, whole, 0);
+  if (local.size == 1) return add_across(whole, 0);
 
   const std::size_t block_elems = whole_lines(kBlockBytes, call_.elem_bytes());
   const std::size_t blocks = divide_up(call_.count, block_elems);
@@ -70,18 +92,18 @@ void SplitRailExecutor::plan_allreduce() {
     if (i < blocks) {
       RingStage scattered = block_stage(i, RingCollective::kReduceScatter);
       scattered.writes_result = false;  // a host's sums
-      add(inside_, local, grid_.local_fifo, scattered, 0);
+      add_inside(scattered, 0);
       RingStage part = scattered;
       const ChunkRange mine = chunk_range(part.count, part.elem_bytes, local.size, local.position);
       part.collective = RingCollective::kAllreduce;
       part.writes_result = true;
       part.in = part.out = scattered.out + mine.first * part.elem_bytes;
       part.count = mine.count;
-      add(across_, rail, grid_.rail_fifo, part, inside_.size());
+      add_across(part, inside_.size());
     }
     if (i >= kBlocksAhead) {
       const std::size_t block = i - kBlocksAhead;
-      add(inside_, local, grid_.local_fifo, block_stage(block, RingCollective::kAllGather), block + 1);
+      add_inside(block_stage(block, RingCollective::kAllGather), block + 1);
     }
   }
 }
@@ -151,7 +173,7 @@ void SplitRailExecutor::plan_reduce_scatter() {
     stage.count = longest * hosts;
     stage.chunks = blocks_;
     stage.out_first = own.first;
-    return add(across_, grid_.rail, grid_.rail_fifo, stage, 0);
+    return add_across(stage, 0);
   }
 
   // In between_ the t-th tiles of the blocks for each host lie one behind the other, as if each block began
@@ -170,7 +192,7 @@ void SplitRailExecutor::plan_reduce_scatter() {
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
       inside.out = summed + host * tile * call_.elem_bytes();
       inside.out_first = mine.first + stage.window.first;
-      add(inside_, grid_.local, grid_.local_fifo, inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
+      add_inside(inside, t < kTilesBetween ? 0 : t - kTilesBetween + 1);
     }
     RingStage across = stage;
     across.chunks = rail_blocks_;
@@ -178,7 +200,7 @@ void SplitRailExecutor::plan_reduce_scatter() {
     across.in = summed;
     across.in_first = stage.window.first;
     across.out_first = static_cast<std::size_t>(grid_.rail.position) * tile;
-    add(across_, grid_.rail, grid_.rail_fifo, across, inside_.size());
+    add_across(across, inside_.size());
   }
 }
 
@@ -193,12 +215,12 @@ void SplitRailExecutor::plan_all_gather() {
     RingStage across = stage;
     across.chunks = rail_blocks_;
     across.count = most * static_cast<std::size_t>(grid_.rail.size);
-    add(across_, grid_.rail, grid_.rail_fifo, across, 0);
+    add_across(across, 0);
     for (int host = 0; host < grid_.rail.size && grid_.local.size > 1; ++host) {
       RingStage inside = stage;
       inside.chunks = blocks_on(host);
       inside.count = most * static_cast<std::size_t>(grid_.local.size);
-      add(inside_, grid_.local, grid_.local_fifo, inside, t + 1);
+      add_inside(inside, t + 1);
     }
   }
 }
@@ -243,10 +265,10 @@ RingExecutor::State SplitRailExecutor::advance() {
 }
 
 int SplitRailExecutor::awaited() const noexcept {
-  const auto one_of = [](const RingExecutor& executor, int previous, int next) {
+  const auto one_of = [](const auto& executor, int previous, int next) {
     return executor.waits_for_previous() ? previous : next;
   };
-  if (const RingExecutor* rail = across_.head(inside_))
+  if (const Across* rail = across_.head(inside_))
     return one_of(*rail, grid_.rail_neighbour(-1), grid_.rail_neighbour(1));
   if (const RingExecutor* local = inside_.head(across_))
     return one_of(*local, grid_.local_neighbour(-1), grid_.local_neighbour(1));

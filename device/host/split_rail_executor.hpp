@@ -7,12 +7,16 @@
 //   reduce-scatter    reduce-scatter      reduce-scatter                  (h-1)/h S
 //   all-gather                            all-gather         all-gather   (h-1)/h S
 //
+// Along rails of two ranks an all-reduce is an exchange: as many bytes, in one step instead of two.
 // S: bytes of the message; of block collectives, of all blocks. Each is the least that any algorithm can do.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <variant>
 #include <vector>
 
+#include "device/host/exchange_executor.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/stages.hpp"
 
@@ -41,9 +45,25 @@ class SplitRailExecutor {
   static constexpr bool scatters(Collective collective) {
     return collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV;
   }
-  using Sequence = StageSequence<RingExecutor>;
-  static void add(Sequence& sequence, const RingLinks& links, const FifoShape& fifo, const RingStage& stage,
-                  std::size_t after);
+  /// A stage along a rail.
+  class Across {
+   public:
+    explicit Across(RingExecutor ring) : executor_(std::move(ring)) {}
+    explicit Across(ExchangeExecutor exchange) : executor_(std::move(exchange)) {}
+    RingExecutor::State advance() {
+      return std::visit([](auto& executor) { return executor.advance(); }, executor_);
+    }
+    bool waits_for_previous() const noexcept {
+      const auto* const ring = std::get_if<RingExecutor>(&executor_);
+      return ring == nullptr || ring->waits_for_previous();  // of two ranks both neighbours are the same
+    }
+
+   private:
+    std::variant<RingExecutor, ExchangeExecutor> executor_;
+  };
+
+  void add_inside(const RingStage& stage, std::size_t after);
+  void add_across(const RingStage& stage, std::size_t after);
   void plan_allreduce();
   void plan_reduce_scatter();
   void plan_all_gather();
@@ -62,7 +82,9 @@ class SplitRailExecutor {
   std::vector<ChunkRange> rail_blocks_;  ///< of my rail, by host; where scattered inside: in between_
   std::vector<std::byte> between_;       ///< sums of a host's operands, on their way to the rail
   std::vector<std::byte> result_;        ///< until the end, where it cannot go to its place at once
-  Sequence inside_, across_;
+  std::array<PeerLinks, 2> exchanged_;   ///< along a rail of two ranks
+  StageSequence<RingExecutor> inside_;
+  StageSequence<Across> across_;
   bool finished_ = false;
 };
 

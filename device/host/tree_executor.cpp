@@ -34,64 +34,81 @@ std::size_t TreeExecutor::slice(std::size_t done) const {
 
 bool TreeExecutor::slice_up() {
   const std::size_t count = slice(up_), at = up_ * stage_.elem_bytes, bytes = count * stage_.elem_bytes;
-  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
-    if (RecvLink* link = links_.child[static_cast<std::size_t>(i)].receive;
-        link != nullptr && link->try_receive() == nullptr) {
-      awaited_ = i;
-      return false;
-    }
-  if (is_root_) {
-    const bool returns = stage_.collective == TreeCollective::kAllreduce;
-    if (returns && !children_can_take()) return false;
-    reduce_children(stage_.out + at, up_, count);
-    have(stage_.out + at, bytes);
-    if (returns) send_down(stage_.out + at, bytes);
-  } else {
-    std::byte* const to = links_.parent.send->try_acquire();
-    if (to == nullptr) {
-      awaited_ = kParent;
-      return false;
-    }
-    reduce_children(to, up_, count);
-    links_.parent.send->publish(bytes);
+  const bool returns = is_root_ && stage_.collective == TreeCollective::kAllreduce;
+  if (returns && !children_can_take()) return false;
+  std::byte* const to = is_root_ ? stage_.out + at : links_.parent.send->try_acquire();
+  if (to == nullptr) {
+    awaited_ = kParent;
+    return false;
   }
-  for (const PeerLinks& child : links_.child)
-    if (child.receive != nullptr) child.receive->release();
+  if (!reduce_children(to, count)) return false;
+  if (!is_root_)
+    links_.parent.send->publish(bytes);
+  else
+    have(to, bytes);
+  if (returns) {
+    fill_children(to, bytes);
+    publish_to_children(bytes);
+  }
   up_ += count;
   return true;
 }
 
-/// to = mine op first child op second child ...
-void TreeExecutor::reduce_children(std::byte* to, std::size_t first, std::size_t count) {
-  const std::byte* so_far = stage_.in + first * stage_.elem_bytes;
-  need(so_far, count * stage_.elem_bytes);
+/// to = mine op first child op second child ... false: one of them has not sent yet.
+bool TreeExecutor::reduce_children(std::byte* to, std::size_t count) {
+  const std::byte* const mine = stage_.in + up_ * stage_.elem_bytes;
+  const auto child_of = [&](int i) { return links_.child[static_cast<std::size_t>(i)].receive; };
+  int children = 0, last = 0;
+  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
+    if (child_of(i) != nullptr) ++children, last = i;
+  const std::size_t bytes = count * stage_.elem_bytes;
+  if (children == 1) {
+    need(mine, bytes);
+    const auto reduce = [&](const std::byte* received) { stage_.reduce(to, mine, received, count); };
+    awaited_ = last;
+    return child_of(last)->try_consume(bytes, Consumer(reduce));
+  }
+  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
+    if (child_of(i) != nullptr && child_of(i)->try_receive() == nullptr) {
+      awaited_ = i;
+      return false;
+    }
+  need(mine, bytes);
+  const std::byte* so_far = mine;
   for (const PeerLinks& child : links_.child) {
     if (child.receive == nullptr) continue;
     stage_.reduce(to, so_far, child.receive->try_receive(), count);
     so_far = to;
+    child.receive->release();
   }
-  if (so_far != to) std::memcpy(to, so_far, count * stage_.elem_bytes);
+  if (so_far != to) std::memcpy(to, so_far, bytes);
+  return true;
 }
 
 bool TreeExecutor::slice_down() {
   const std::size_t count = slice(down_), at = down_ * stage_.elem_bytes, bytes = count * stage_.elem_bytes;
-  const std::byte* const from = is_root_ ? operand(at, bytes) : links_.parent.receive->try_receive();
-  if (from == nullptr) {
-    awaited_ = kParent;
-    return false;
-  }
+  const std::byte* const own = is_root_ ? operand(at, bytes) : nullptr;
   if (!children_can_take()) return false;
-  send_down(from, bytes);
-  is_packed_ = false;
-  if (!is_root_) {
-    if (stage_.out_packer != nullptr)
-      stage_.out_packer->move(stage_.out_packer->context, 0, const_cast<std::byte*>(from), bytes);
-    else {
-      std::memcpy(stage_.out + at, from, bytes);
-      have(stage_.out + at, bytes);
-    }
+  awaited_ = kParent;
+  if (is_root_) {
+    fill_children(own, bytes);
+    is_packed_ = false;
+  } else if (stage_.out_packer == nullptr) {
+    std::byte* const to = stage_.out + at;
+    const auto spread = [&](const std::byte* received) {
+      fill_children(received, bytes);
+      std::memcpy(to, received, bytes);
+    };
+    if (!links_.parent.receive->try_consume(bytes, Consumer(spread))) return false;
+    have(to, bytes);
+  } else {  // which may take long
+    const std::byte* const received = links_.parent.receive->try_receive();
+    if (received == nullptr) return false;
+    fill_children(received, bytes);
+    stage_.out_packer->move(stage_.out_packer->context, 0, const_cast<std::byte*>(received), bytes);
     links_.parent.receive->release();
   }
+  publish_to_children(bytes);
   down_ += count;
   return true;
 }
@@ -112,21 +129,27 @@ const std::byte* TreeExecutor::operand(std::size_t at, std::size_t bytes) {
 }
 
 bool TreeExecutor::children_can_take() {
-  for (int i = 0; i < TreeLinks::kMostChildren; ++i)
-    if (SendLink* link = links_.child[static_cast<std::size_t>(i)].send;
-        link != nullptr && link->try_acquire() == nullptr) {
+  for (int i = 0; i < TreeLinks::kMostChildren; ++i) {
+    SendLink* const link = links_.child[static_cast<std::size_t>(i)].send;
+    if (link == nullptr) continue;
+    std::byte*& slot = slots_[static_cast<std::size_t>(i)];
+    slot = link->try_acquire();
+    if (slot == nullptr) {
       awaited_ = i;
       return false;
     }
+  }
   return true;
 }
 
-void TreeExecutor::send_down(const std::byte* from, std::size_t bytes) {
-  for (const PeerLinks& child : links_.child) {
-    if (child.send == nullptr) continue;
-    std::memcpy(child.send->try_acquire(), from, bytes);
-    child.send->publish(bytes);
-  }
+void TreeExecutor::fill_children(const std::byte* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (links_.child[i].send != nullptr) std::memcpy(slots_[i], from, bytes);
+}
+
+void TreeExecutor::publish_to_children(std::size_t bytes) {
+  for (const PeerLinks& child : links_.child)
+    if (child.send != nullptr) child.send->publish(bytes);
 }
 
 }  // namespace loom::device

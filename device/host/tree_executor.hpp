@@ -51,10 +51,11 @@ class TreeExecutor {
  private:
   bool slice_up();
   bool slice_down();
-  bool children_can_take();
   std::size_t slice(std::size_t done) const;
-  void reduce_children(std::byte* to, std::size_t first, std::size_t count);
-  void send_down(const std::byte* from, std::size_t bytes);
+  bool reduce_children(std::byte* to, std::size_t count);
+  bool children_can_take();
+  void fill_children(const std::byte* from, std::size_t bytes);
+  void publish_to_children(std::size_t bytes);
   void need(const std::byte* first, std::size_t bytes) {
     if (stage_.streaming != nullptr) stage_.streaming->need(first, bytes);
   }
@@ -69,7 +70,8 @@ class TreeExecutor {
   bool is_root_;
   std::vector<std::byte> packed_;  ///< the root's next slice, where its operand is not contiguous
   bool is_packed_ = false;
-  std::size_t up_ = 0, down_ = 0;  ///< elements that are through
+  std::size_t up_ = 0, down_ = 0;                             ///< elements that are through
+  std::array<std::byte*, TreeLinks::kMostChildren> slots_{};  ///< of the children, to be filled
   int awaited_ = kParent;
 };
 

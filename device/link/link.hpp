@@ -61,6 +61,22 @@ class SendLink : public LinkInCall {
   virtual bool other_waits() const noexcept = 0;
 };
 
+/// Refers to a function that takes what has been received. It must not throw, nor use a link.
+class Consumer {
+ public:
+  template <class Function>
+  explicit Consumer(const Function& function)
+      : call_([](const void* context, const std::byte* received) {
+          (*static_cast<const Function*>(context))(received);
+        }),
+        context_(&function) {}
+  void operator()(const std::byte* received) const { call_(context_, received); }
+
+ private:
+  void (*call_)(const void* context, const std::byte* received);
+  const void* context_;
+};
+
 /// The receiving end. Throws as SendLink does, and where a slot is part of another call.
 class RecvLink : public LinkInCall {
  public:
@@ -70,6 +86,16 @@ class RecvLink : public LinkInCall {
   virtual const std::byte* try_receive() = 0;
   /// Gives the received slot back to the sender.
   virtual void release() = 0;
+  /// The next slot's `bytes` bytes are consumed, and the slot is given back. false while there is none. What
+  /// comes while this looks need not go through a slot: it is consumed where it lies.
+  virtual bool try_consume(std::size_t bytes, const Consumer& consume) {
+    static_cast<void>(bytes);
+    const std::byte* const received = try_receive();
+    if (received == nullptr) return false;
+    consume(received);
+    release();
+    return true;
+  }
   /// Tells the sender that nothing further will be taken. Never throws.
   virtual void abandon() noexcept = 0;
   /// As SendLink's.

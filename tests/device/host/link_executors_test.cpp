@@ -58,10 +58,16 @@ void check_exchange(Pattern pattern, int size, std::size_t count, int root) {
   const auto blocks = static_cast<std::size_t>(block_count(pattern, size));
   const Buffers in = operands(size, blocks * count);
   Buffers out;
-  for (int repetition = 0; repetition < 2; ++repetition)  // slots are used again
-    out = outputs(in, true, [&](int p, const std::byte*, std::byte* data) {
+  for (const bool in_place : {true, pattern != Pattern::kOneShotAllreduce})  // slots are used again
+    out = outputs(in, in_place, [&](int p, const std::byte* from, std::byte* data) {
       run(ExchangeExecutor(pairwise.of(p), p, shape.slot_bytes,
-                           {pattern, data, count, sizeof(float), find_reduce(Op::kSum, Type::kFloat), root}));
+                           {.pattern = pattern,
+                            .data = data,
+                            .in = in_place ? nullptr : from,
+                            .count = count,
+                            .elem_bytes = sizeof(float),
+                            .reduce = find_reduce(Op::kSum, Type::kFloat),
+                            .root = root}));
     });
 
   for (std::size_t p = 0; p < out.size(); ++p)

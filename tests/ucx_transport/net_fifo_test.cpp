@@ -1,0 +1,177 @@
+// Two ends of a link, of two transports in this process: each progresses when the test says so.
+#include "ucx_transport/net_fifo.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace loom::ucx_transport {
+namespace {
+
+using device::CallFamily;
+using device::CallNote;
+using device::Collective;
+using device::Consumer;
+using device::FifoShape;
+
+constexpr FifoShape kShape{.slot_bytes = 4096, .slot_count = 4, .releases_per_credit = 2};
+constexpr std::byte kUntouched{0xee};
+
+class NetFifo : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("UCX_TLS", "tcp,self", 1);
+    from_.emplace();
+    to_.emplace();
+    slots_ = allocate_slots(kShape.slot_count * kShape.slot_bytes);
+    std::memset(slots_.get(), static_cast<int>(kUntouched), kShape.slot_count * kShape.slot_bytes);
+    send_.emplace(*from_, kShape, "the receiver");
+    receive_.emplace(*to_, kShape, "the sender", Place{slots_});
+    send_->connect(to_->address(), receive_->inbox());
+    receive_->connect(from_->address(), send_->inbox());
+    enter(100);
+  }
+
+  static CallNote note(std::size_t bytes) {
+    return {Collective::kAllreduce, CallFamily::kBetweenHosts, bytes};
+  }
+  void enter(std::size_t bytes) {
+    send_->enter(note(bytes));
+    receive_->enter(note(bytes));
+  }
+  /// Whether there was room for it.
+  bool publish(std::byte value, std::size_t bytes) {
+    std::byte* const slot = send_->try_acquire();
+    if (slot == nullptr) return false;
+    std::memset(slot, static_cast<int>(value), bytes);
+    send_->publish(bytes);
+    return true;
+  }
+  template <class Condition>
+  static bool comes_true(Condition&& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition() && std::chrono::steady_clock::now() < end) {
+    }
+    return condition();
+  }
+  /// Sent, and in a slot of the receiver.
+  bool arrives(std::byte value, std::size_t bytes) {
+    const std::uint64_t before = receive_->arrived();
+    return publish(value, bytes) && comes_true([&] {
+             from_->progress();
+             to_->progress();
+             return receive_->arrived() > before;
+           });
+  }
+  bool is_untouched() const {
+    for (std::size_t i = 0; i < kShape.slot_count * kShape.slot_bytes; ++i)
+      if (slots_.get()[i] != kUntouched) return false;
+    return true;
+  }
+
+  std::optional<Transport> from_, to_;
+  Slots slots_;
+  std::optional<NetSendLink> send_;
+  std::optional<NetRecvLink> receive_;
+};
+
+TEST_F(NetFifo, ConsumesWhatComesWhileItLooksWithoutASlot) {
+  for (int call = 0; call < 10; ++call) {
+    const auto value = static_cast<std::byte>(call);
+    ASSERT_TRUE(publish(value, kShape.slot_bytes));
+    std::vector<std::byte> got;
+    const auto take = [&](const std::byte* data) { got.assign(data, data + kShape.slot_bytes); };
+    ASSERT_TRUE(comes_true([&] {
+      from_->progress();
+      return got.empty() ? receive_->try_consume(kShape.slot_bytes, Consumer(take)) : true;
+    }));
+    ASSERT_EQ(got, std::vector(kShape.slot_bytes, value));
+  }
+  EXPECT_TRUE(is_untouched());
+}
+
+TEST_F(NetFifo, ConsumesOutOfTheSlotWhatHasComeBefore) {
+  ASSERT_TRUE(arrives(std::byte{7}, 100));
+  EXPECT_FALSE(is_untouched());
+  int taken = 0;
+  const auto take = [&](const std::byte* data) {
+    ++taken;
+    EXPECT_EQ(data, slots_.get());
+    EXPECT_EQ(data[99], std::byte{7});
+  };
+  ASSERT_TRUE(receive_->try_consume(100, Consumer(take)));
+  EXPECT_FALSE(receive_->try_consume(100, Consumer(take)));
+  EXPECT_EQ(taken, 1);
+}
+
+TEST_F(NetFifo, KeepsTheOrderHoweverItIsRead) {
+  std::mt19937 random(3);
+  int sent = 0, got = 0;
+  constexpr int kMessages = 500;
+  const auto take = [&](const std::byte* data) {
+    ASSERT_EQ(data[0], static_cast<std::byte>(got));
+    ASSERT_EQ(data[63], static_cast<std::byte>(got));
+    ++got;
+  };
+  ASSERT_TRUE(comes_true([&] {
+    switch (random() % 4) {
+      case 0:
+        if (sent < kMessages && publish(static_cast<std::byte>(sent), 64)) ++sent;
+        break;
+      case 1:
+        to_->progress();
+        break;
+      case 2:
+        receive_->try_consume(64, Consumer(take));
+        break;
+      default:
+        if (const std::byte* const slot = receive_->try_receive()) {
+          take(slot);
+          receive_->release();
+        }
+    }
+    if (got == kMessages) receive_->settle();
+    return got == kMessages && send_->released() == kMessages;
+  }));
+}
+
+/// Of a wrong peer: what it says of the call fits, and its bytes are fewer.
+TEST_F(NetFifo, ReadsNothingBehindAShorterMessage) {
+  ASSERT_TRUE(publish(std::byte{5}, 10));
+  const std::byte* taken = nullptr;
+  const auto take = [&](const std::byte* data) { taken = data; };
+  ASSERT_TRUE(comes_true([&] {
+    from_->progress();
+    return taken != nullptr || receive_->try_consume(kShape.slot_bytes, Consumer(take));
+  }));
+  ASSERT_EQ(taken, slots_.get());
+  EXPECT_EQ(taken[9], std::byte{5});
+  EXPECT_EQ(taken[10], kUntouched);
+}
+
+TEST_F(NetFifo, DoesNotConsumeWhatIsPartOfAnotherCall) {
+  ASSERT_TRUE(publish(std::byte{5}, 64));
+  receive_->enter(note(1000));
+  const auto take = [](const std::byte*) { FAIL(); };
+  std::optional<ErrorCode> failure;
+  ASSERT_TRUE(comes_true([&] {
+    from_->progress();
+    try {
+      receive_->try_consume(64, Consumer(take));
+    } catch (const Error& error) {
+      failure = error.code();
+    }
+    return failure.has_value();
+  }));
+  EXPECT_EQ(*failure, ErrorCode::kMismatch);
+}
+
+}  // namespace
+}  // namespace loom::ucx_transport
