@@ -90,7 +90,8 @@ int main(int argc, char** argv) {
     expect(largest() == LOOM_EXCHANGED, "an exchange with all has failed");
   }
 
-  /* The last rank leaves before an exchange in which rank 0 alone waits for it, and the others for nobody. */
+  /* The last rank leaves before an exchange in which rank 0 alone waits for it, and the others for nobody.
+   * The last does not tell rank 0, unless the number of ranks is one above a power of two. */
   const int first = 0, last = ranks - 1;
   if (rank == last) {
     coll_loom_leave_exchanges(&module, true);

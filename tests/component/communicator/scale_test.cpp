@@ -162,6 +162,13 @@ struct SmallMachine {
   }
 };
 
+/// By a sanitizer, which takes as much of every thread as a rank.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsWatched = true;
+#else
+constexpr bool kIsWatched = false;
+#endif
+
 bool is_full() {
   return std::getenv("LOOM_TEST_FULL") != nullptr;
 }
@@ -182,7 +189,7 @@ TEST(SetUpAtScale, TellsFewBytesOfEachRankAndKeepsFew) {
   const SmallMachine machine;
   std::vector<Costs> all;
   for (const int ranks : {8, 64, 128, 512, 1024, 4096})
-    if (is_full() || ranks <= 512) all.push_back(set_up(ranks, false));
+    if (ranks <= (is_full() && !kIsWatched ? 4096 : 512)) all.push_back(set_up(ranks, false));
   print(all);
   const auto first = std::ranges::find(all, kManyRanks, &Costs::ranks);
   ASSERT_NE(first, all.end());
@@ -199,12 +206,13 @@ TEST(SetUpAtScale, TellsFewBytesOfEachRankAndKeepsFew) {
   }
 }
 
-/// With a network connection of each rank's own: more ranks than these do not fit into a process.
+/// Each rank has a UCX worker of its own, with some 8 MiB of slots and a score of files: many more do not fit
+/// into a process.
 TEST(SetUpAtScale, LeadsToACallBetweenHosts) {
   const SmallMachine machine;
   std::vector<Costs> all;
-  for (const int ranks : {64, 512})
-    if (is_full() || ranks <= 64) all.push_back(set_up(ranks, true));
+  for (const int ranks : {32, 128})
+    if (ranks <= (is_full() ? 128 : 32)) all.push_back(set_up(ranks, true));
   print(all);
   for (const Costs& costs : all) {
     EXPECT_LE(costs.sent.gathered, 64U);
