@@ -102,6 +102,11 @@ struct loom_exchange {
   void* out;
   size_t bytes_per_rank; /* gathers so many bytes of every rank, in rank order, into out */
   size_t words;          /* not 0: instead, of each of so many uint64_t the largest over all ranks into out */
+  /* Not NULL: gathers from these ranks alone, in this order. Each of them gathers from this rank, too. Ranks
+   * without any take part. */
+  const int* peers;
+  int peer_count;
+  void** requests; /* then: memory for two pointers of each peer */
 };
 enum { LOOM_MOST_EXCHANGED_WORDS = 72 };
 /* What has become of it. */

@@ -97,8 +97,7 @@ std::vector<std::byte> Announced::all_slices(std::span<const std::vector<std::by
   return slices;
 }
 
-Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const std::byte> summary,
-                    const ChannelLimits& limits) const {
+std::vector<std::vector<std::byte>> Announced::summaries(std::span<const std::byte> slices) const {
   if (slices.size() != slice_bytes_ * static_cast<std::size_t>(placement_.ranks()))
     throw Error(ErrorCode::kInternal, loom::format("{} ranks sent {} bytes in slices of {}.",
                                                    placement_.ranks(), slices.size(), slice_bytes_));
@@ -113,7 +112,13 @@ Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const
                                      std::min(slice_bytes_, kind.size() - begin));
     std::copy(sent.begin(), sent.end(), kind.begin() + static_cast<std::ptrdiff_t>(begin));
   }
-  if (!std::ranges::equal(kinds[static_cast<std::size_t>(turns.kind_of(rank))], summary))
+  return kinds;
+}
+
+Job Announced::join(std::span<const std::byte> slices, int rank, std::span<const std::byte> summary,
+                    const ChannelLimits& limits) const {
+  std::vector<std::vector<std::byte>> kinds = summaries(slices);
+  if (!std::ranges::equal(kinds[static_cast<std::size_t>(kind_of(placement_.node_of(rank)))], summary))
     throw Error(ErrorCode::kInternal,
                 loom::format("The summary of rank {}'s node came back as another node's.", rank));
   std::vector<NodeSummary> decoded;

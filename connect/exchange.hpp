@@ -34,13 +34,17 @@ class Announced {
   /// What all ranks send together, for those who have every kind's summary, in the order in which kinds first
   /// appear on a node: tools and tests.
   std::vector<std::byte> all_slices(std::span<const std::vector<std::byte>> summaries) const;
-  /// slices: of all ranks, by rank, ranks * slice_bytes() bytes. `rank` and `summary` are the caller's own:
-  /// two different summaries with one word are noticed by the nodes whose own came back as another. Throws
-  /// Error (kInternal).
+  /// Each kind's summary, from slices: of all ranks, by rank, ranks * slice_bytes() bytes. Two different
+  /// summaries with one word give neither: whose own comes back as another knows that. Throws Error
+  /// (kInternal).
+  std::vector<std::vector<std::byte>> summaries(std::span<const std::byte> slices) const;
+  /// The job of these. `rank` and `summary` are the caller's own, which must come back. Throws Error
+  /// (kInternal).
   Job join(std::span<const std::byte> slices, int rank, std::span<const std::byte> summary,
            const ChannelLimits& limits = {}) const;
 
   int kinds() const noexcept { return static_cast<int>(kind_bytes_.size()); }
+  int kind_of(int node) const { return kind_of_node_[static_cast<std::size_t>(node)]; }
 
  private:
   Placement placement_;

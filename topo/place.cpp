@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/format.hpp"
@@ -18,33 +19,11 @@ Node virtual_gpu(const Place& place, int rank, int device, NodeId cpu) {
   return {std::move(gpu), cpu, 0, std::nullopt};
 }
 
-/// In order of their first CPUs, whatever the ranks are called.
-Host host_with(const HostId& id, std::vector<int> ranks, std::span<const Place> places) {
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return places[static_cast<std::size_t>(a)].first_cpu < places[static_cast<std::size_t>(b)].first_cpu;
-  });
-  std::map<int, NodeId> cpu_of;  // by NUMA node
-  for (const int rank : ranks) cpu_of[places[static_cast<std::size_t>(rank)].numa_node] = kNoNode;
-  Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};
-  for (auto& [numa_id, cpu] : cpu_of) {
-    CpuInfo info;
-    info.numa_id = numa_id;
-    cpu = draft.add({std::move(info), kNoNode, 0, std::nullopt});
-  }
-  int device = 0;
-  for (const int rank : ranks) {
-    const Place& place = places[static_cast<std::size_t>(rank)];
-    draft.add(virtual_gpu(place, rank, device++, cpu_of[place.numa_node]));
-  }
-  sort_depth_first(draft);
-  return {id, build(std::move(draft), Model::kLoom).system};
-}
-
 }  // namespace
 
 std::vector<Host> hosts_of(std::span<const Place> places) {
   struct Members {
-    HostId id;
+    std::vector<Place> places;
     std::vector<int> ranks;
   };
   std::vector<Members> hosts;
@@ -52,20 +31,33 @@ std::vector<Host> hosts_of(std::span<const Place> places) {
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const HostId& id = places[rank].host;
     const auto [entry, is_new] = index_of.try_emplace({id.high, id.low}, hosts.size());
-    if (is_new) hosts.push_back({id, {}});
+    if (is_new) hosts.emplace_back();
+    hosts[entry->second].places.push_back(places[rank]);
     hosts[entry->second].ranks.push_back(static_cast<int>(rank));
   }
   std::vector<Host> result;
-  for (const Members& host : hosts) result.push_back(host_with(host.id, host.ranks, places));
+  for (const Members& host : hosts) result.push_back(host_of(host.places, host.ranks));
   return result;
 }
 
-Host host_of(std::span<const Place> places, int rank) {
-  const HostId& id = places[static_cast<std::size_t>(rank)].host;
-  std::vector<int> mates;
-  for (std::size_t other = 0; other < places.size(); ++other)
-    if (places[other].host == id) mates.push_back(static_cast<int>(other));
-  return host_with(id, mates, places);
+Host host_of(std::span<const Place> places, std::span<const int> ranks) {
+  // In order of their first CPUs, whatever the ranks are called.
+  std::vector<std::size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return places[i].first_cpu; });
+  std::map<int, NodeId> cpu_of;  // by NUMA node
+  for (const Place& place : places) cpu_of[place.numa_node] = kNoNode;
+  Draft draft{.nodes = {}, .hosts = {0}, .notes = {}};
+  for (auto& [numa_id, cpu] : cpu_of) {
+    CpuInfo info;
+    info.numa_id = numa_id;
+    cpu = draft.add({std::move(info), kNoNode, 0, std::nullopt});
+  }
+  int device = 0;
+  for (const std::size_t i : order)
+    draft.add(virtual_gpu(places[i], ranks[i], device++, cpu_of[places[i].numa_node]));
+  sort_depth_first(draft);
+  return {places.front().host, build(std::move(draft), Model::kLoom).system};
 }
 
 System with_virtual_gpus(const System& system, std::span<const Place> places, std::span<const int> ranks) {

@@ -36,8 +36,8 @@ struct Host {
 /// The hosts of a communicator from the places of its ranks (places[r] is rank r's): in order of their lowest
 /// rank.
 std::vector<Host> hosts_of(std::span<const Place> places);
-/// The one of them that `rank` is on.
-Host host_of(std::span<const Place> places, int rank);
+/// The one with these ranks, ascending (places[i] is that of ranks[i]).
+Host host_of(std::span<const Place> places, std::span<const int> ranks);
 
 /// A virtual GPU for each rank in place of the real GPUs of `system`, if any: at the NUMA node that the rank
 /// is bound to, or at the first one where the System does not know that node.

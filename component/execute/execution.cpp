@@ -95,7 +95,7 @@ std::string Execution::awaited_text(const Operation& operation) const {
 void Execution::tell_cut(device::Collective collective, const std::optional<device::CutBlock>& cut) const {
   if (cut)
     throw Truncated(loom::format("{}: {} bytes from {}, room for {}.", name_of(collective), cut->sent,
-                                 cut->peer == member_.rank ? "itself" : group().names.at(cut->peer),
+                                 cut->peer == member_.rank ? "itself" : group().name_of(cut->peer),
                                  cut->room));
 }
 
@@ -115,10 +115,8 @@ void Execution::tell_adopted(const AdoptedBroadcast& adopted, int root) const {
 void Execution::fail_for(const device::DifferentCall& other) {
   links_.cico->say_left(other.mine());
   const bool one_host = group().wiring.shape.hosts == 1;
-  const int rank = one_host
-                       ? other.peer()
-                       : rank_at({group().places[static_cast<std::size_t>(member_.rank)].host, other.peer()});
-  const std::string& peer = group().names.at(rank);
+  const int rank = one_host ? other.peer() : rank_at({group().placement.node_of(member_.rank), other.peer()});
+  const std::string peer = group().name_of(rank);
   const std::string_view what = name_of(other.mine().collective());
   const std::uint64_t mine = other.mine().bytes(), its = other.its().bytes();
   const char* const promise =

@@ -1,6 +1,7 @@
 #include "component/links/link_maker.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -54,7 +55,10 @@ bool LinkMaker::take_over(Agreement& agreement) {
 
 void LinkMaker::make_first(Agreement& agreement) {
   member_.times.begin();
-  const GatheredBytes handles = agreement.all_gather_bytes(make_first_ends());
+  std::vector<std::byte> mine = make_first_ends();
+  const GatheredBytes handles = member_.group->wiring.shape.hosts == 1
+                                    ? agreement.all_gather_bytes(std::move(mine))
+                                    : agreement.gather_bytes_from(first_peers(), std::move(mine));
   join_first_ends(handles);
   std::vector<std::int64_t> pids = readable_peers(handles);
   // Rank 0 numbers the links; and may all ranks read?
@@ -93,6 +97,16 @@ std::vector<std::byte> LinkMaker::make_first_ends() {
   make_all(sets, *transport, member_.group->names, writer);
   links_.trees = trees_of(links_.of(LinkKind::kTrees), *member_.group);
   return writer.take();
+}
+
+/// The ranks to which the first links lead; each of them has links to this one.
+Peers LinkMaker::first_peers() const {
+  std::set<int> ranks;
+  for (const auto& [mate, process] : member_.group->host_mates) ranks.insert(mate);
+  ranks.erase(member_.rank);
+  for (const LinkSet& set : links_.first_between_hosts())
+    for (const LinkPeer& peer : set.peers()) ranks.insert(peer.rank);
+  return {ranks.begin(), ranks.end()};
 }
 
 void LinkMaker::join_first_ends(const GatheredBytes& handles) {

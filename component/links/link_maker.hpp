@@ -41,6 +41,7 @@ class LinkMaker {
   bool take_over(Agreement& agreement);
   void make_first(Agreement& agreement);
   std::vector<std::byte> make_first_ends();
+  Peers first_peers() const;
   void join_first_ends(const GatheredBytes& handles);
   std::vector<std::int64_t> readable_peers(const GatheredBytes& handles) const;
   void try_network(std::span<const LinkSet> sets, std::optional<int> to);

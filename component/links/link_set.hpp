@@ -67,6 +67,8 @@ class LinkSet {
   LinkSet(const LinkSpec& spec, const Group& group, int rank);
 
   bool leads_anywhere() const noexcept { return !plan_.peers.empty(); }
+  /// May name a rank twice.
+  std::span<const LinkPeer> peers() const noexcept { return plan_.peers; }
   /// Makes this rank's ends. Throws Error.
   void make(ucx_transport::Transport& transport, const RankNames& names);
   /// What the other ends need of these.

@@ -60,6 +60,9 @@ struct Links {
 
   const LinkSet& of(LinkKind kind) const { return between_hosts[static_cast<std::size_t>(kind)]; }
   LinkSet& of(LinkKind kind) { return between_hosts[static_cast<std::size_t>(kind)]; }
+  std::span<const LinkSet> first_between_hosts() const {
+    return std::span(between_hosts).first(kFirstLinkKinds);
+  }
   std::span<LinkSet> first_between_hosts() { return std::span(between_hosts).first(kFirstLinkKinds); }
   std::span<LinkSet> pairwise() { return std::span(between_hosts).last(1); }
 

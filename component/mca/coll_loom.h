@@ -74,7 +74,8 @@ struct coll_loom_exchanging {
   int receives; /* so many of the requests are; the others send */
   int under_way;
   bool is_pending, is_left; /* is_left: the others have been told */
-  ompi_request_t* requests[4];
+  unsigned tests;           /* of an exchange with peers */
+  ompi_request_t **requests, *few_requests[4];
   uint64_t mine[LOOM_MOST_EXCHANGED_WORDS], heard[LOOM_MOST_EXCHANGED_WORDS];
 };
 

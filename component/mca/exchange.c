@@ -1,11 +1,16 @@
-/* Both kinds go by dissemination (Bruck and others: Efficient algorithms for all-to-all communications,
- * 1997): in step k a rank hears from the one 2^k further on what that one knows of 2^k ranks, and tells the
- * one 2^k before. After ceil(log2 n) steps all know of all. A maximum may count a rank twice. The blocks of a
- * gather lie at their places from the start; a range of them that goes beyond the last rank is two messages.
+/* What all are to know goes by dissemination (Bruck and others: Efficient algorithms for all-to-all
+ * communications, 1997): in step k a rank hears from the one 2^k further on what that one knows of 2^k ranks,
+ * and tells the one 2^k before. After ceil(log2 n) steps all know of all. A maximum may count a rank twice.
+ * The blocks of a gather lie at their places from the start; a range of them that goes beyond the last rank
+ * is two messages.
+ *
+ * What a rank's peers alone are to know goes straight to each of them, in one step.
  *
  * A rank that leaves, in an exchange or before it, says so to all ranks to which it sends in any step, by an
  * empty message: no other is empty. Messages of one tag arrive in the order in which they were sent, so
- * whoever hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. */
+ * whoever hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. Who
+ * waits for peers may never hear from it: so there is a second such message, of a tag of its own, for those
+ * who look for it. */
 #include "component/mca/exchange.h"
 
 #include "component/mca/fallback.h"
@@ -15,7 +20,7 @@
 /* Among the tags of collectives none is free in 4.1. pml/ucx has 24 bits for tags, and mtl/ofi down to 20:
  * those of this one are not a program's tag either. Nonblocking collectives count down through it: an
  * exchange would have to be under way with the four-millionth of them. */
-enum { TAG = -(1 << 22) - (1 << 18) };
+enum { TAG = -(1 << 22) - (1 << 18), LEFT_TAG = TAG - 1 };
 _Static_assert(TAG<MCA_COLL_BASE_TAG_NONBLOCKING_BASE && TAG> MCA_COLL_BASE_TAG_NONBLOCKING_END,
                "the tags of collectives are others");
 
@@ -39,7 +44,12 @@ static int64_t distance_of(const struct coll_loom_exchanging* exchanging) {
   return (int64_t)1 << exchanging->step;
 }
 
+static bool is_with_peers(const struct coll_loom_exchanging* exchanging) {
+  return exchanging->wanted.peers != NULL;
+}
+
 static bool has_steps_left(const struct coll_loom_module* self) {
+  if (is_with_peers(&self->exchanging)) return self->exchanging.step == 0;
   return distance_of(&self->exchanging) < ompi_comm_size(self->communicator);
 }
 
@@ -73,8 +83,20 @@ static int move_blocks(struct coll_loom_module* self, mover_t move, int first, i
   return error != OMPI_SUCCESS || before == all ? error : move(self, out, all - before, peer);
 }
 
+static int meet_peers(struct coll_loom_module* self) {
+  const struct loom_exchange* const wanted = &self->exchanging.wanted;
+  int error = OMPI_SUCCESS;
+  for (int i = 0; i < wanted->peer_count && error == OMPI_SUCCESS; ++i)
+    error = receive(self, (char*)wanted->out + (size_t)i * wanted->bytes_per_rank, wanted->bytes_per_rank,
+                    wanted->peers[i]);
+  for (int i = 0; i < wanted->peer_count && error == OMPI_SUCCESS; ++i)
+    error = send_to(self, (void*)(uintptr_t)wanted->in, wanted->bytes_per_rank, wanted->peers[i]);
+  return error;
+}
+
 static int begin_step(struct coll_loom_module* self) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  if (is_with_peers(exchanging)) return meet_peers(self);
   const int64_t distance = distance_of(exchanging), ranks = ompi_comm_size(self->communicator);
   const int from = rank_at(self, distance), to = rank_at(self, -distance);
   if (exchanging->wanted.words > 0) {
@@ -94,12 +116,17 @@ static void end_step(struct coll_loom_exchanging* exchanging) {
   ++exchanging->step;
 }
 
+static void tell(struct coll_loom_module* self, int rank, int tag) {
+  ompi_request_t* request = NULL;
+  const int error = MCA_PML_CALL(isend(&self->has_left, 0, &ompi_mpi_byte.dt, rank, tag,
+                                       MCA_PML_BASE_SEND_STANDARD, self->communicator, &request));
+  if (error == OMPI_SUCCESS) ompi_request_free(&request); /* when it is complete */
+}
+
 static void tell_others(struct coll_loom_module* self) {
   for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
-    ompi_request_t* request = NULL;
-    const int error = MCA_PML_CALL(isend(&self->has_left, 0, &ompi_mpi_byte.dt, rank_at(self, -distance), TAG,
-                                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request));
-    if (error == OMPI_SUCCESS) ompi_request_free(&request); /* when it is complete */
+    tell(self, rank_at(self, -distance), TAG);
+    tell(self, rank_at(self, -distance), LEFT_TAG);
   }
 }
 
@@ -157,15 +184,29 @@ enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
   if (coll_loom_has_left_exchanges(self)) return end_by(self, LOOM_EXCHANGE_LEFT);
   exchanging->wanted = *exchange;
-  exchanging->step = exchanging->under_way = 0;
+  exchanging->step = exchanging->under_way = exchanging->receives = 0;
+  exchanging->tests = 0;
+  exchanging->requests =
+      is_with_peers(exchanging) ? (ompi_request_t**)exchange->requests : exchanging->few_requests;
   if (exchange->words > 0)
     memcpy(exchanging->mine, exchange->in, exchange->words * sizeof exchanging->mine[0]);
-  else
+  else if (!is_with_peers(exchanging))
     memcpy((char*)exchange->out + (size_t)ompi_comm_rank(self->communicator) * exchange->bytes_per_rank,
            exchange->in, exchange->bytes_per_rank);
   note_pending(self, true);
   const int error = has_steps_left(self) ? begin_step(self) : OMPI_SUCCESS;
   return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
+}
+
+static bool finds_left(struct coll_loom_module* self) {
+  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
+    int found = 0;
+    ompi_status_public_t status;
+    const int error =
+        MCA_PML_CALL(iprobe(rank_at(self, distance), LEFT_TAG, self->communicator, &found, &status));
+    if (error == OMPI_SUCCESS && found) return true;
+  }
+  return false;
 }
 
 /* LOOM_EXCHANGED: the step is over. */
@@ -183,7 +224,11 @@ static enum loom_exchanged test_step(struct coll_loom_module* self) {
       return end_by(self, LOOM_EXCHANGE_LEFT);
   }
   if (error != OMPI_SUCCESS) return fail(self, error);
-  if (ended < exchanging->under_way) return LOOM_EXCHANGE_PENDING;
+  if (ended < exchanging->under_way) {
+    enum { TESTS_PER_LOOK = 64 };
+    const bool looks = is_with_peers(exchanging) && ++exchanging->tests % TESTS_PER_LOOK == 0;
+    return looks && finds_left(self) ? end_by(self, LOOM_EXCHANGE_LEFT) : LOOM_EXCHANGE_PENDING;
+  }
   for (int i = 0; i < exchanging->under_way; ++i) ompi_request_free(&exchanging->requests[i]);
   exchanging->under_way = 0;
   return LOOM_EXCHANGED;
@@ -208,6 +253,12 @@ enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
 struct loom_standing coll_loom_exchange_standing(void* context) {
   const struct coll_loom_module* const self = context;
   const struct coll_loom_exchanging* const exchanging = &self->exchanging;
+  if (is_with_peers(exchanging)) {
+    int i = 0;
+    while (i + 1 < exchanging->under_way && REQUEST_COMPLETE(exchanging->requests[i])) ++i;
+    return (struct loom_standing){.steps = 0,
+                                  .awaited = exchanging->wanted.peers[i % exchanging->wanted.peer_count]};
+  }
   bool has_received = true;
   for (int i = 0; i < exchanging->receives; ++i) has_received &= REQUEST_COMPLETE(exchanging->requests[i]);
   const int64_t distance = distance_of(exchanging);

@@ -25,7 +25,7 @@ void copy_text(char (&to)[N], const char* from) {
 
 Agreement::Words Agreement::largest(const Words& mine) {
   const std::array<std::uint64_t, 3> words{0, mine[0], mine[1]};
-  bytes_ += sizeof(words);
+  sent_.to_all += sizeof(words);
   const auto all = bootstrap_.largest(words);
   if (all[0] != 0) throw SteppedAside{all[0]};
   return {all[1], all[2]};
@@ -45,6 +45,16 @@ GatheredBytes Agreement::all_gather_bytes(std::vector<std::byte> mine) {
   mine.resize(largest({mine.size(), 0})[0]);
   const std::size_t stride = mine.size();
   return {all_gather_slices(std::move(mine)), stride};
+}
+
+GatheredBytes Agreement::gather_bytes_from(const Peers& peers, std::vector<std::byte> mine) {
+  using Bytes = std::vector<std::byte>;
+  mine.resize(std::max<std::size_t>(largest({mine.size(), 0})[0], 1));  // not nothing
+  const std::size_t stride = mine.size();
+  auto memory = std::make_unique<FromPeers<Bytes, std::byte>>(
+      FromPeers<Bytes, std::byte>{std::move(mine), Bytes(peers.size() * stride), peers});
+  gather_from(memory, memory->mine.data(), stride);
+  return {std::move(memory->all), stride, std::move(memory->peers)};
 }
 
 void Agreement::step_aside(const char* cause, bool heard) {

@@ -7,6 +7,7 @@
 // there that it cannot.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,18 +24,32 @@
 
 namespace loom {
 
-/// The bytes of all ranks in one piece, each padded with zeros to the length of the longest.
+/// Ranks, ascending.
+using Peers = std::vector<int>;
+
+/// The bytes of ranks in one piece, each padded with zeros to the length of the longest.
 class GatheredBytes {
  public:
-  GatheredBytes(std::vector<std::byte> all, std::size_t stride) : all_(std::move(all)), stride_(stride) {}
+  /// Of these ranks; of all where there are none.
+  GatheredBytes(std::vector<std::byte> all, std::size_t stride, Peers ranks = {})
+      : all_(std::move(all)), stride_(stride), ranks_(std::move(ranks)) {}
 
+  /// One of the ranks.
   std::span<const std::byte> operator[](int rank) const {
-    return std::span(all_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+    const auto place = ranks_.empty() ? rank : std::ranges::lower_bound(ranks_, rank) - ranks_.begin();
+    return std::span(all_).subspan(static_cast<std::size_t>(place) * stride_, stride_);
   }
 
  private:
   std::vector<std::byte> all_;
   std::size_t stride_;
+  Peers ranks_;
+};
+
+/// What a rank sends in the exchanges of a set-up.
+struct SentBytes {
+  std::size_t to_all = 0;    ///< counted once, however many hear it
+  std::size_t to_peers = 0;  ///< in all, to ranks that it names
 };
 
 /// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, BootstrapFailed and
@@ -66,8 +81,19 @@ class Agreement {
   /// Every rank's bytes.
   GatheredBytes all_gather_bytes(std::vector<std::byte> mine);
 
-  /// Bytes that each rank has sent since the last call.
-  std::size_t take_bytes() noexcept { return std::exchange(bytes_, 0); }
+  /// The values of `peers` alone, in their order; not this rank itself. Each of them names this rank, too.
+  template <class T>
+  requires std::is_trivially_copyable_v<T> std::vector<T> gather_from(const Peers& peers, const T& mine) {
+    auto memory =
+        std::make_unique<FromPeers<T, T>>(FromPeers<T, T>{mine, std::vector<T>(peers.size()), peers});
+    gather_from(memory, &memory->mine, sizeof(T));
+    return std::move(memory->all);
+  }
+  /// The same of bytes.
+  GatheredBytes gather_bytes_from(const Peers& peers, std::vector<std::byte> mine);
+
+  /// Since the last call.
+  SentBytes take_sent() noexcept { return std::exchange(sent_, {}); }
 
  private:
   template <class Body>
@@ -78,17 +104,39 @@ class Agreement {
     Mine mine;
     std::vector<T> all;
   };
-  /// Between these addresses in `memory`, which is never freed if the exchange does not end.
-  template <class Memory>
-  void gather(std::unique_ptr<Memory>& memory, const void* mine, void* all, std::size_t bytes) {
+  template <class Mine, class T>
+  struct FromPeers {
+    Mine mine;
+    std::vector<T> all;
+    Peers peers;
+    std::vector<void*> requests = std::vector<void*>(2 * peers.size());
+  };
+  /// body() after all have come so far. Memory is never freed if the exchange does not end.
+  template <class Memory, class Body>
+  void exchange(std::unique_ptr<Memory>& memory, Body&& body) {
     agree();
-    bytes_ += bytes;
     try {
-      if (bytes > 0) bootstrap_.gather(mine, all, bytes);
+      body();
     } catch (...) {
       static_cast<void>(memory.release());
       throw;
     }
+  }
+  /// Between these addresses in `memory`.
+  template <class Memory>
+  void gather(std::unique_ptr<Memory>& memory, const void* mine, void* all, std::size_t bytes) {
+    exchange(memory, [&] {
+      sent_.to_all += bytes;
+      if (bytes > 0) bootstrap_.gather(mine, all, bytes);
+    });
+  }
+  /// bytes > 0.
+  template <class Memory>
+  void gather_from(std::unique_ptr<Memory>& memory, const void* mine, std::size_t bytes) {
+    exchange(memory, [&] {
+      sent_.to_peers += bytes * memory->peers.size();
+      bootstrap_.gather_from(memory->peers, mine, memory->all.data(), bytes, memory->requests.data());
+    });
   }
   /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
   void step_aside(const char* cause, bool heard);
@@ -97,7 +145,7 @@ class Agreement {
 
   const Bootstrap& bootstrap_;
   Process& process_;
-  std::size_t bytes_ = 0;
+  SentBytes sent_;
 };
 
 /// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -79,14 +80,39 @@ class Bootstrap {
 
   /// Every rank's `bytes` bytes into `all`, by rank. Both must stay if it throws: messages may come late.
   void gather(const void* mine, void* all, std::size_t bytes) const {
-    exchange({.in = mine, .out = all, .bytes_per_rank = bytes, .words = 0});
+    exchange({.in = mine,
+              .out = all,
+              .bytes_per_rank = bytes,
+              .words = 0,
+              .peers = nullptr,
+              .peer_count = 0,
+              .requests = nullptr});
+  }
+  /// The same of `peers` alone, in their order; each of them names this rank, too. Ranks without peers come
+  /// as well. bytes > 0. requests: memory for two pointers of each peer, which must stay if it throws.
+  void gather_from(std::span<const int> peers, const void* mine, void* theirs, std::size_t bytes,
+                   void** requests) const {
+    static constexpr int kNobody = 0;
+    exchange({.in = mine,
+              .out = theirs,
+              .bytes_per_rank = bytes,
+              .words = 0,
+              .peers = peers.empty() ? &kNobody : peers.data(),
+              .peer_count = static_cast<int>(peers.size()),
+              .requests = requests});
   }
   /// Of each word the largest over all ranks.
   template <std::size_t N>
   std::array<std::uint64_t, N> largest(const std::array<std::uint64_t, N>& mine) const {
     static_assert(N <= LOOM_MOST_EXCHANGED_WORDS);
     std::array<std::uint64_t, N> all;
-    exchange({.in = mine.data(), .out = all.data(), .bytes_per_rank = 0, .words = N});
+    exchange({.in = mine.data(),
+              .out = all.data(),
+              .bytes_per_rank = 0,
+              .words = N,
+              .peers = nullptr,
+              .peer_count = 0,
+              .requests = nullptr});
     return all;
   }
 

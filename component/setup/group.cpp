@@ -1,5 +1,6 @@
 #include "component/setup/group.hpp"
 
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -17,9 +18,20 @@ std::string Group::name_of(int rank) const {
   return known == names.end() ? loom::format("rank {}", rank) : known->second;
 }
 
+/// Two hashes of 64 bits. What they mix is random: other members have another key.
+Groups::Key Groups::key_of(const Members& members) noexcept {
+  Key key{members.size(), ~members.size()};
+  for (const std::uint64_t member : members) {
+    key[0] = (std::rotl(key[0], 5) ^ member) * 0x9e37'79b9'7f4a'7c15;
+    key[1] = (std::rotl(key[1], 29) ^ member) * 0xbf58'476d'1ce4'e5b9;
+    for (std::uint64_t& half : key) half ^= half >> 32;
+  }
+  return key;
+}
+
 std::shared_ptr<Group> Groups::find(const Members& members) {
   const MutexLock lock(mutex_);
-  const auto entry = groups_.find(members);
+  const auto entry = groups_.find(key_of(members));
   if (entry == groups_.end()) return nullptr;
   entry->second.used = ++uses_;
   return entry->second.group;
@@ -28,7 +40,7 @@ std::shared_ptr<Group> Groups::find(const Members& members) {
 void Groups::keep(const Members& members, std::shared_ptr<Group> group) noexcept {
   try {
     const MutexLock lock(mutex_);
-    Entry& entry = groups_[members];
+    Entry& entry = groups_[key_of(members)];
     entry.group.swap(group);  // another one goes after the lock
     entry.used = ++uses_;
   } catch (const std::bad_alloc&) {

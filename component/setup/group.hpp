@@ -31,7 +31,7 @@ struct Group {
   connect::Wiring wiring;
   connect::Placement placement;
   std::vector<int> grid_ranks;               ///< see device::Grid; empty on one host
-  std::vector<device::HostAndLocal> places;  ///< of all ranks
+  std::vector<device::HostAndLocal> places;  ///< of all ranks, where node leaders may be linked; else empty
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
@@ -70,7 +70,7 @@ struct Group {
 /// The groups of one process: those that communicators have, and a few others. From any thread.
 class Groups {
  public:
-  using Members = std::vector<std::uint64_t>;  ///< by rank, what names the process
+  using Members = std::vector<std::uint64_t>;  ///< by rank, a random number that names the process
 
   /// nullptr where there is none.
   std::shared_ptr<Group> find(const Members& members);
@@ -86,8 +86,12 @@ class Groups {
     std::shared_ptr<Group> group;
     std::uint64_t used = 0;  ///< when last found or kept
   };
+  /// In place of the members, which may be many.
+  using Key = std::array<std::uint64_t, 2>;
+  static Key key_of(const Members& members) noexcept;
+
   Mutex mutex_;
-  std::map<Members, Entry> groups_ LOOM_GUARDED_BY(mutex_);
+  std::map<Key, Entry> groups_ LOOM_GUARDED_BY(mutex_);
   std::uint64_t numbers_ LOOM_GUARDED_BY(mutex_) = 0, uses_ LOOM_GUARDED_BY(mutex_) = 0;
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "connect/exchange.hpp"
 #include "device/cuda/kernel_way.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/nccl_xml.hpp"
@@ -187,18 +188,45 @@ connect::GpuHostPlan plan(Process& process, const RankExchange& exchange, const 
   return connect::plan_gpu_host(machine, request, between_hosts);
 }
 
-std::string to_text(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// What each host's leader has told.
-std::vector<connect::GpuHost> hosts_in(const std::vector<std::string>& texts,
-                                       const connect::Placement& placement) {
+/// What the leader of each host tells of it, by node; equal hosts tell it once together. make() is this
+/// host's, in its leader.
+template <class Make>
+std::vector<connect::GpuHost> gather_hosts(const RankExchange& exchange, const connect::Placement& placement,
+                                           const OwnHost& own, Make&& make) {
+  const auto leader_of = [&](int node) { return static_cast<std::size_t>(placement.ranks_of(node).front()); };
+  std::vector<std::byte> mine, slice, slices;
+  std::vector<std::uint64_t> words;
+  std::uint64_t word = 0;
+  everywhere(exchange, [&] {
+    words.resize(static_cast<std::size_t>(exchange.size));
+    if (!own.leads) return;
+    mine = make();
+    word = connect::word_of(own.node, own.node, mine);
+  });
+  exchange.all_gather(&word, words.data(), sizeof(word));
+  std::optional<connect::Announced> announced;  // of leaders, which count as the ranks of a job of their own
+  everywhere(exchange, [&] {
+    std::vector<std::uint64_t> of_leaders;
+    for (int node = 0; node < placement.nodes(); ++node) of_leaders.push_back(words[leader_of(node)]);
+    announced.emplace(of_leaders);
+    slice.resize(announced->slice_bytes());
+    if (own.leads) slice = announced->slice(own.node, mine);
+    slices.resize(slice.size() * words.size());
+  });
+  exchange.all_gather(slice.data(), slices.data(), slice.size());
   std::vector<connect::GpuHost> hosts;
-  for (int node = 0; node < placement.nodes(); ++node) {
-    const std::string& text = texts[static_cast<std::size_t>(placement.ranks_of(node).front())];
-    hosts.push_back(connect::decode_gpu_host(std::as_bytes(std::span(text))));
-  }
+  everywhere(exchange, [&] {
+    std::vector<std::byte> of_leaders;
+    for (int node = 0; node < placement.nodes(); ++node) {
+      const auto its = std::span(slices).subspan(leader_of(node) * slice.size(), slice.size());
+      of_leaders.insert(of_leaders.end(), its.begin(), its.end());
+    }
+    const auto kinds = announced->summaries(of_leaders);
+    if (own.leads && kinds[static_cast<std::size_t>(announced->kind_of(own.node))] != mine)
+      throw Error(ErrorCode::kInternal, "What a host's GPUs are came back as another host's.");
+    for (int node = 0; node < placement.nodes(); ++node)
+      hosts.push_back(connect::decode_gpu_host(kinds[static_cast<std::size_t>(announced->kind_of(node))]));
+  });
   return hosts;
 }
 
@@ -222,8 +250,7 @@ connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& ex
     if (found) machine = &*found;
   }
   connect::GpuHostPlan planned;
-  const std::vector<std::string> texts = gather_texts(exchange, [&] {
-    if (!own.leads) return std::string();
+  const std::vector<connect::GpuHost> hosts = gather_hosts(exchange, placement, own, [&] {
     if (machine != nullptr) {
       const std::string failed = why_not([&] {
         const bool between_hosts = placement.nodes() > 1;
@@ -241,12 +268,12 @@ connect::GpuChannels learn_gpu_channels(Process& process, const RankExchange& ex
     if (!unknown.empty())
       planned.host = connect::unknown_gpu_host(static_cast<int>(own.gpus.size()),
                                                static_cast<int>(bus_ids_of(own.gpus).size()), unknown);
-    return to_text(connect::encode(planned.host));
+    return connect::encode(planned.host);
   });
   connect::GpuChannels channels;
   everywhere(exchange, [&] {
     const int most = process.graph() != nullptr ? device::cuda::kMostChannels : request.max_channels;
-    channels = connect::gpu_channels(placement, hosts_in(texts, placement), most);
+    channels = connect::gpu_channels(placement, hosts, most);
     process.tell(told);
     process.tell(planned.notes);
     if (exchange.rank != 0) return;

@@ -3,13 +3,12 @@
 #include <span>
 
 #include "base/format.hpp"
-#include "component/setup/agreement.hpp"
 
 namespace loom {
 
 void SetUpTimes::note(const char* part, Agreement& agreement) noexcept {
   const Clock::time_point now = Clock::now();
-  parts_[count_++] = {part, agreement.take_bytes(),
+  parts_[count_++] = {part, agreement.take_sent(),
                       std::chrono::duration<double, std::milli>(now - began_).count()};
   began_ = now;
 }
@@ -19,9 +18,13 @@ std::string SetUpTimes::text() const {
   double sum = 0;
   for (const Part& part : parts) sum += part.milliseconds;
   std::string text = loom::format("{:.1f} ms:", sum);
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += loom::format("{} {} {:.1f} ms ({} bytes from each rank)", i == 0 ? "" : ",", parts[i].name,
-                         parts[i].milliseconds, parts[i].bytes);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [name, sent, milliseconds] = parts[i];
+    text += loom::format("{} {} {:.1f} ms ({} bytes from each rank", i == 0 ? "" : ",", name, milliseconds,
+                         sent.to_all);
+    if (sent.to_peers > 0) text += loom::format(", {} to neighbours", sent.to_peers);
+    text += ")";
+  }
   return text;
 }
 

@@ -8,14 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "component/setup/agreement.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/group.hpp"
 #include "component/setup/process.hpp"
 #include "component/setup/set_up_watch.hpp"
 
 namespace loom {
-
-class Agreement;
 
 /// For a message: if there is no memory for it, nothing changes of what the ranks have agreed on.
 template <class Body>
@@ -26,7 +25,7 @@ void without_failing(Body&& body) noexcept {
   }
 }
 
-/// How long each part of the set-up took, and how many bytes each rank sent in it.
+/// How long each part of the set-up took, and what this rank sent in it.
 class SetUpTimes {
  public:
   void begin() noexcept { began_ = Clock::now(); }
@@ -38,7 +37,7 @@ class SetUpTimes {
   using Clock = std::chrono::steady_clock;
   struct Part {
     const char* name;
-    std::size_t bytes;
+    SentBytes sent;
     double milliseconds;
   };
   std::array<Part, 6> parts_;

@@ -25,10 +25,14 @@ struct RankContext {
 
 void gather(const std::vector<const void*>& inputs, const loom_exchange& wanted) {
   auto* to = static_cast<std::byte*>(wanted.out);
-  for (const void* input : inputs) {
+  const auto take = [&](const void* input) {
     std::memcpy(to, input, wanted.bytes_per_rank);
     to += wanted.bytes_per_rank;
-  }
+  };
+  if (wanted.peers == nullptr)
+    for (const void* input : inputs) take(input);
+  else
+    for (int i = 0; i < wanted.peer_count; ++i) take(inputs[static_cast<std::size_t>(wanted.peers[i])]);
 }
 
 void reduce(const std::vector<const void*>& inputs, const loom_exchange& wanted) {

@@ -35,10 +35,12 @@ TEST(Hosts, AreGroupedInOrderOfTheirLowestRank) {
 
 TEST(Host, IsTheSameAloneAndAmongAll) {
   const std::vector<Place> places = {{kB, 0, 0, 2}, {kA, 0, 0, 2}, {kB, 1, 4, 2}, {kA, 0, 2, 2}};
-  for (const int rank : {0, 1, 2, 3}) {
-    const Host host = host_of(places, rank);
-    EXPECT_EQ(host.id, places[static_cast<std::size_t>(rank)].host);
-    EXPECT_EQ(host.system, hosts_of(places)[static_cast<std::size_t>(rank % 2)].system);
+  for (const std::size_t first : {0U, 1U}) {
+    const std::vector<Place> mates = {places[first], places[first + 2]};
+    const std::vector<int> ranks = {static_cast<int>(first), static_cast<int>(first) + 2};
+    const Host host = host_of(mates, ranks);
+    EXPECT_EQ(host.id, places[first].host);
+    EXPECT_EQ(host.system, hosts_of(places)[first].system);
   }
 }
 

@@ -137,8 +137,8 @@ TEST(SetUp, SaysWhatTheRanksSentEachOther) {
   const std::string line = job.transcript.lines()[0];
   EXPECT_THAT(line,
               ::testing::ContainsRegex("set up in [0-9.]+ ms: group [0-9.]+ ms .56 bytes from each rank., "
-                                       "peers [0-9.]+ ms .216 bytes from each rank"));
-  EXPECT_THAT(line, HasSubstr("(24 bytes from each rank), links"));  // on one host nobody needs a summary
+                                       "peers [0-9.]+ ms .128 bytes from each rank"));
+  EXPECT_THAT(line, HasSubstr("(48 bytes from each rank), links"));  // on one host nobody needs a summary
 }
 
 /// What decides where the calling thread runs, and where its memory comes from.
@@ -207,32 +207,39 @@ TEST(SetUp, OpensTheNetworkWithTheMemoryPolicyOfTheProgram) {
   unsetenv("HWLOC_THISSYSTEM");
 }
 
-/// A rank's all-gather in which all ranks receive other words than were sent: two ranks whose words
-/// contradict each other.
+/// A rank's all-gather in which all ranks receive other words than were sent: ranks whose words contradict
+/// each other, or what they are.
 struct SpoiltGather {
   loom_bootstrap inner;
-  std::array<std::uint64_t, 2> words;
+  int which;  ///< of the all-gathers
+  std::array<std::uint64_t, 3> words;
   int gathered = 0;
   static loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_watch* watch) {
     auto& self = *static_cast<SpoiltGather*>(context);
     const loom_exchanged exchanged = self.inner.exchange(self.inner.context, wanted, watch);
-    if (wanted->bytes_per_rank > 0 && ++self.gathered == 3)
-      std::memcpy(wanted->out, self.words.data(), sizeof(self.words));  // after group and peers
+    if (wanted->bytes_per_rank > 0 && wanted->peers == nullptr && ++self.gathered == self.which)
+      std::memcpy(wanted->out, self.words.data(), sizeof(self.words));
     return exchanged;
   }
 };
 
 TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
-  // As on one host, each after the other; as on two, the second after a rank that is not there.
-  for (const auto& words : {std::array<std::uint64_t, 2>{1, 0}, {0, 9}}) {
-    Job job{.ranks = 2};
+  struct Spoilt {
+    int which;
+    std::array<std::uint64_t, 3> words;
+  };
+  // The second gather tells the hosts: here that all are on one. The third, where two hosts differ, the
+  // lowest ranks: as if they were each after the other; the last after a rank that is not there.
+  for (const auto& [which, words] : {Spoilt{2, {256, 256, 256}}, {3, {1, 0, 0}}, {3, {0, 0, 9}}}) {
+    Job job{.ranks = 3, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
     job.run([&](Rank& self) {
-      SpoiltGather spoilt{self.bootstrap(), words};
+      SpoiltGather spoilt{self.bootstrap(), which, words};
       loom_bootstrap bootstrap = self.bootstrap();
       bootstrap.context = &spoilt;
       bootstrap.exchange = SpoiltGather::exchange;
       EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process(), self.engine()), nullptr);
       EXPECT_EQ(self.process().counters().declined, 1U);
+      EXPECT_GE(spoilt.gathered, which);
     });
     EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1);
   }
@@ -247,9 +254,18 @@ struct CountingGather {
   static loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_watch* watch) {
     auto& self = *static_cast<CountingGather*>(context);
     ++self.calls;
-    self.bytes += wanted->bytes_per_rank + wanted->words * sizeof(std::uint64_t);
-    const loom_exchanged exchanged = self.inner.exchange(self.inner.context, wanted, watch);
-    if (!self.reversed || wanted->words > 0) return exchanged;
+    const bool has_peers = wanted->peers != nullptr;
+    self.bytes += wanted->words * sizeof(std::uint64_t) +
+                  wanted->bytes_per_rank * (has_peers ? static_cast<std::size_t>(wanted->peer_count) : 1);
+    loom_exchange turned = *wanted;
+    std::vector<int> peers{0};  // not nothing
+    if (self.reversed && has_peers) {
+      peers.assign(wanted->peers, wanted->peers + wanted->peer_count);
+      for (int& peer : peers) peer = self.inner.size - 1 - peer;
+      turned.peers = peers.data();
+    }
+    const loom_exchanged exchanged = self.inner.exchange(self.inner.context, &turned, watch);
+    if (!self.reversed || wanted->words > 0 || has_peers) return exchanged;
     const std::size_t bytes = wanted->bytes_per_rank;
     auto* const blocks = static_cast<std::byte*>(wanted->out);
     for (int low = 0, high = self.inner.size - 1; low < high; ++low, --high)
@@ -276,7 +292,7 @@ std::unique_ptr<Communicator> duplicate(Rank& self, CountingGather& gather, std:
   return communicator;
 }
 
-constexpr std::size_t kPeerBytes = 144;  // what a rank says of itself
+constexpr std::size_t kPeerBytes = 8 + 48;  // what a rank says of itself
 // Where group and links are there: the processes' numbers, and three times what all agree on.
 constexpr std::size_t kBytesOfShared = 8 + 3 * 24;
 
@@ -483,7 +499,8 @@ TEST(SetUp, SendsSomeHundredBytesBetweenHosts) {
   ASSERT_EQ(job.transcript.lines().size(), 1);
   const std::string line = job.transcript.lines()[0];
   RecordProperty("set_up", line);
-  EXPECT_THAT(line, ::testing::ContainsRegex("links [0-9.]+ ms .[0-9][0-9][0-9] bytes from each rank"));
+  EXPECT_THAT(line, ::testing::ContainsRegex(
+                        "links [0-9.]+ ms .72 bytes from each rank, [0-9][0-9][0-9] to neighbours"));
 }
 
 TEST(SetUp, LinksHostsOnlyForCallsThatAreCarriedBetweenThem) {

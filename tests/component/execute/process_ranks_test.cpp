@@ -55,13 +55,15 @@ bool dies_when_it_waits = false;      // this rank process
 bool prefers_single_copy = false;     // all of them
 int (*advance_requests)() = nullptr;  // in place of the MPI library's progress loop
 
-bool gather(RankProcess& self, const void* in, void* out, std::size_t bytes) {
+/// Of so many ranks, from[i] the i-th of them; from nullptr: rank i.
+bool gather(RankProcess& self, const void* in, void* out, std::size_t bytes, int ranks,
+            const int* from = nullptr) {
   if (bytes > kMaxGather) return false;
   std::memcpy(self.agreement->gathered[self.rank], in, bytes);
   self.meet();
-  for (int rank = 0; rank < self.size; ++rank)
-    std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes,
-                self.agreement->gathered[rank], bytes);
+  for (int i = 0; i < ranks; ++i)
+    std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(i) * bytes,
+                self.agreement->gathered[from != nullptr ? from[i] : i], bytes);
   self.meet();
   return true;
 }
@@ -69,11 +71,14 @@ bool gather(RankProcess& self, const void* in, void* out, std::size_t bytes) {
 loom_exchanged exchange(void* context, const loom_exchange* wanted, const loom_watch*) {
   auto& self = *static_cast<RankProcess*>(context);
   const std::size_t n = wanted->words;
-  if (n == 0)
-    return gather(self, wanted->in, wanted->out, wanted->bytes_per_rank) ? LOOM_EXCHANGED
-                                                                         : LOOM_EXCHANGE_FAILED;
+  if (n == 0) {
+    const int ranks = wanted->peers != nullptr ? wanted->peer_count : self.size;
+    return gather(self, wanted->in, wanted->out, wanted->bytes_per_rank, ranks, wanted->peers)
+               ? LOOM_EXCHANGED
+               : LOOM_EXCHANGE_FAILED;
+  }
   std::vector<std::uint64_t> all(n * static_cast<std::size_t>(self.size));
-  if (!gather(self, wanted->in, all.data(), n * sizeof(all[0]))) return LOOM_EXCHANGE_FAILED;
+  if (!gather(self, wanted->in, all.data(), n * sizeof(all[0]), self.size)) return LOOM_EXCHANGE_FAILED;
   auto* const out = static_cast<std::uint64_t*>(wanted->out);
   std::fill_n(out, n, 0);
   for (std::size_t i = 0; i < all.size(); ++i) out[i % n] = std::max(out[i % n], all[i]);
@@ -104,7 +109,8 @@ std::string run_rank(RankProcess& self, bool own_host, double timeout_s, const B
   if (prefers_single_copy) runtime.parameters.tune = "all:single_copy";
   runtime.parameters.timeout_s = timeout_s;
   loom_initialize(&runtime);
-  const loom_bootstrap bootstrap{&self, self.rank, self.size, exchange, nullptr, nullptr, "TEST_COMM", false, false, nullptr};
+  const loom_bootstrap bootstrap{&self,   self.rank,   self.size, exchange, nullptr,
+                                 nullptr, "TEST_COMM", false,     false,    nullptr};
   if (loom_comm_create(&bootstrap, &self.comm) != LOOM_SUCCESS) return "no communicator: " + last_message;
   std::string wrong = body(self);
   loom_comm_destroy(self.comm);

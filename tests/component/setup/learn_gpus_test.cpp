@@ -276,6 +276,44 @@ TEST_F(LearnGpusOfHosts, JoinsWhatTheLowestRankOfEachFinds) {
               ::testing::UnorderedElementsAre("A note of rank 0.", "A note of rank 1.", found.summary));
 }
 
+/// The bytes of each rank that all ranks hear, on so many hosts of two ranks alike.
+std::size_t heard_on(int hosts, const topo::System& machine) {
+  std::vector<std::vector<int>> ranks;
+  std::vector<int> gpus;
+  for (int host = 0; host < hosts; ++host) {
+    ranks.push_back({2 * host, 2 * host + 1});
+    gpus.insert(gpus.end(), {0, 1});
+  }
+  const connect::Placement placement = connect::Placement::of_nodes(ranks);
+  std::size_t heard = 0;
+  Job job{.ranks = 2 * hosts};
+  job.run([&](Rank& self) {
+    const Bootstrap bootstrap(self.bootstrap());
+    RankExchange exchange = exchange_of(bootstrap);
+    std::size_t bytes = 0;
+    exchange.all_gather = [&, gather = exchange.all_gather](const void* mine, void* all,
+                                                            std::size_t of_each) {
+      bytes += of_each;
+      gather(mine, all, of_each);
+    };
+    const connect::GpuChannels channels =
+        learn_gpu_channels(self.process(), exchange, placement, gpus_of(machine, gpus), {},
+                           [&](const auto&) -> topo::Discovered {
+                             return {{machine, {}}, {}};
+                           });
+    EXPECT_EQ(channels.job.nodes(), hosts);
+    if (self.rank() == 0) heard = bytes;
+  });
+  return heard;
+}
+
+TEST_F(LearnGpusOfHosts, TellsWhatEqualHostsAreOnce) {
+  constexpr std::size_t kWords = 16;  // of GPUs that a leader does not see, and of hosts
+  const std::size_t on_one = heard_on(1, h100) - kWords, on_eight = heard_on(8, h100) - kWords;
+  EXPECT_GT(on_one, 40U);
+  EXPECT_LE(on_eight, 3 * on_one / 8);
+}
+
 TEST_F(LearnGpusOfHosts, TakesHiddenGpusAsTheirOwnRanksSeeThem) {
   const auto as_it_is = [&](int rank, const auto&) -> topo::Discovered {
     return {{machine_of(rank), {}}, {}};
