@@ -88,8 +88,25 @@ struct Counts {
   int ranks = 0, gpus = 0, hosts = 1, rings = 1, trees = 1;
 };
 
+/// Rings bring each rank all that the others have. Grids join equally many ranks of each host; of trees it is
+/// known on one host, and between two with equally many.
+AllGatherGbps all_gather_of(const Job& job, Hosts hosts) {
+  if (job.ranks() == 1) return {};
+  const double ranks = job.ranks();
+  const ChannelTotal rings = total_of(hosts, &GpuHost::ring, job.agreed(Family::kRing));
+  AllGatherGbps slowest{.rings = rings.gbps * ranks / (ranks - 1)};
+  if (job.shape().ranks_per_host == 0) return slowest;
+  slowest.trees = hosts.size() <= 2 ? hosts.front()->gather.trees : 0;
+  slowest.grids = hosts.size() > 1 ? grids_gbps(hosts.front()->gather, job.nodes()) : 0;
+  for (const GpuHost* const host : hosts) {
+    slowest.trees = std::min(slowest.trees, host->gather.trees);
+    slowest.grids = std::min(slowest.grids, grids_gbps(host->gather, job.nodes()));
+  }
+  return slowest;
+}
+
 std::string summary_text(const Counts& counts, const std::string& joined, const ChannelTotal& ring = {},
-                         const ChannelTotal& tree = {}) {
+                         const ChannelTotal& tree = {}, const AllGatherGbps& all_gather = {}) {
   std::string text = counts.ranks == counts.gpus ? "" : counted(counts.ranks, "rank") + " on ";
   text += counted(counts.gpus, "GPU");
   if (counts.hosts > 1) text += " on " + counted(counts.hosts, "host");
@@ -100,6 +117,9 @@ std::string summary_text(const Counts& counts, const std::string& joined, const 
   };
   add(counts.rings, "ring", ring);
   add(counts.trees, "tree", tree);
+  if (all_gather.rings > 0) text += loom::format("; rings all-gather {:.5g} GB/s", all_gather.rings);
+  if (all_gather.grids > 0) text += loom::format(", grids {:.5g}", all_gather.grids);
+  if (all_gather.trees > 0) text += loom::format(", trees {:.5g}", all_gather.trees);
   return text;
 }
 
@@ -195,10 +215,8 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
   for (const GpuHost& host : hosts) all.push_back(&host);
   channels.ring = total_of(all, &GpuHost::ring, channels.job.agreed(Family::kRing));
   channels.tree = total_of(all, &GpuHost::tree, channels.job.agreed(Family::kTree));
-  if (hosts.size() == 1) {
-    channels.exchange_gbps = hosts.front().exchange_gbps;
-    channels.gather_gbps = hosts.front().gather_gbps;
-  }
+  if (hosts.size() == 1) channels.exchange_gbps = hosts.front().exchange_gbps;
+  channels.all_gather = all_gather_of(channels.job, all);
   channels.summary = summary_of(channels.job, all);
   return channels;
 }
@@ -208,7 +226,7 @@ std::string summary_of(const Job& job, std::span<const GpuHost* const> hosts) {
   Counts counts{.ranks = job.ranks(), .hosts = job.nodes(), .rings = rings.channels, .trees = trees.channels};
   for (const GpuHost* const host : hosts) counts.gpus += host->gpus;
   return summary_text(counts, joined_by(hosts), total_of(hosts, &GpuHost::ring, rings),
-                      total_of(hosts, &GpuHost::tree, trees));
+                      total_of(hosts, &GpuHost::tree, trees), all_gather_of(job, hosts));
 }
 
 GpuChannels gpu_channels(const topo::MachineOfRanks& machine, const GpuChannelRequest& request,

@@ -15,6 +15,11 @@
 
 namespace loom::connect {
 
+/// GB/s of the whole while all channels of a kind all-gather, or reduce-scatter; 0: not known.
+struct AllGatherGbps {
+  double rings = 0, grids = 0, trees = 0;
+};
+
 struct GpuChannels {
   struct RingChannel {
     std::vector<int> order;  ///< ranks, in the order in which data passes them
@@ -32,10 +37,11 @@ struct GpuChannels {
   /// What each rank sends while all send as much to each of the others; 0: not known, as between hosts, or
   /// there are none.
   double exchange_gbps = 0;
-  double gather_gbps = 0;  ///< of the whole, while the trees all-gather; 0: not known, or between hosts
-  Job job;                 ///< that they are of: see connect()
+  AllGatherGbps all_gather;
+  Job job;  ///< that they are of: see connect()
 
-  std::string summary;                   ///< "8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; ..."
+  /// "8 GPUs, NVSwitch; 16 rings, 370.8 of at most 370.8 GB/s; ..."; it ends with `all_gather`.
+  std::string summary;
   std::vector<std::string> notes;        ///< what had to be assumed, in whole sentences
   std::vector<search::NodePlans> plans;  ///< of one host: see GpuHostPlan
 

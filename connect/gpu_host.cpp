@@ -21,7 +21,7 @@ namespace {
 using search::ChannelPlan;
 using topo::PathType;
 
-constexpr std::uint8_t kFormat = 4;
+constexpr std::uint8_t kFormat = 5;
 constexpr std::uint8_t kReads = 1, kWrites = 2;  // of GpuHost::Direct
 
 /// A host's ranks share its memory: data never leaves it through a port to come back, and no GPU passes on
@@ -200,34 +200,12 @@ double exchange_gbps_of(const topo::Paths& paths, const std::vector<std::vector<
   return each * (ranks - 1);
 }
 
-/// All that ranks have flows along chains to all others, a share by each: what a link carries one way is what
-/// the ranks behind it have.
-double gather_gbps_of(const topo::Paths& paths, const ChannelPlan& chains,
-                      const std::vector<std::vector<int>>& sharers) {
-  const auto gpu_of = [&](int rank) {
-    const auto shared = std::ranges::find_if(
-        sharers, [&](const std::vector<int>& some) { return std::ranges::find(some, rank) != some.end(); });
-    return paths.system().gpu_of_rank(shared->front());
-  };
-  std::vector<double> flows(paths.system().links().size());
-  std::vector<topo::LinkId> route;
-  for (const search::Channel& chain : chains.channels)
-    for (std::size_t i = 1; i < chain.ranks.size(); ++i) {
-      const topo::NodeId here = gpu_of(chain.ranks[i - 1]), there = gpu_of(chain.ranks[i]);
-      if (here == there) continue;
-      const double part = chain.intra_gbps / chains.total_gbps,
-                   ranks = static_cast<double>(chain.ranks.size()), behind = static_cast<double>(i) / ranks;
-      for (const auto& [from, to, has] : {std::tuple(here, there, behind), {there, here, 1 - behind}}) {
-        route.clear();
-        paths.append_route(from, to, route);
-        for (const topo::LinkId link : route) flows[static_cast<std::size_t>(link)] += has * part;
-      }
-    }
-  double gbps = topo::kLocalGbps;
-  for (std::size_t link = 0; link < flows.size(); ++link)
-    if (flows[link] > 0)
-      gbps = std::min(gbps, static_cast<double>(paths.system().links()[link].gbps) / flows[link]);
-  return gbps;
+/// By local index, of each rank the lowest one on its GPU.
+std::vector<int> lowest_sharers(const std::vector<std::vector<int>>& sharers, const std::vector<int>& ranks) {
+  std::vector<int> lowest(ranks.size());
+  for (const std::vector<int>& some : sharers)
+    for (const int rank : some) lowest[local_index(ranks, rank)] = some.front();
+  return lowest;
 }
 
 }  // namespace
@@ -279,7 +257,8 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
   host.direct = direct_of(direct.whole()->paths, machine.sharers, ranks);
   host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
   host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
-  if (!between_hosts) host.gather_gbps = gather_gbps_of(direct.whole()->paths, plans[1], machine.sharers);
+  host.gather = gather_gbps({&direct.whole()->paths, lowest_sharers(machine.sharers, ranks)}, host.summary,
+                            host.near, between_hosts);
   host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
   return planned;
 }
@@ -300,7 +279,8 @@ std::vector<std::byte> encode(const GpuHost& host) {
     writer.put(total.bound_gbps);
   }
   writer.put(host.exchange_gbps);
-  writer.put(host.gather_gbps);
+  writer.put(host.gather.trees);
+  for (const double gbps : host.gather.grids) writer.put(gbps);
   writer.put(static_cast<std::uint8_t>(host.has_switch));
   for (const PathType type : host.types) writer.put(type);
   for (const std::string& port : host.ports) writer.put_all(std::as_bytes(std::span(port)));
@@ -346,7 +326,8 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
       total->bound_gbps = reader.get_gbps<double>();
     }
     host.exchange_gbps = reader.get_gbps<double>();
-    host.gather_gbps = reader.get_gbps<double>();
+    host.gather.trees = reader.get_gbps<double>();
+    for (double& gbps : host.gather.grids) gbps = reader.get_gbps<double>();
     host.has_switch = reader.get_below<std::uint8_t>(2, "a switch is there or not") != 0;
     const auto ranks = static_cast<std::size_t>(host.summary.ranks);
     for (std::size_t pair = 0; pair < ranks * ranks; ++pair) host.types.push_back(get_path_type(reader));

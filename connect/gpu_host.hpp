@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "connect/gather_flows.hpp"
 #include "connect/summary.hpp"
 #include "topo/rank_gpus.hpp"
 
@@ -40,8 +41,7 @@ struct GpuHost {
   ChannelTotal ring, tree;
   /// What each rank sends while all of the host send as much to each of the others; 0: there are none.
   double exchange_gbps = 0;
-  /// Of the whole, while the trees all-gather: see steps::Algorithm. 0: it has none.
-  double gather_gbps = 0;
+  GatherGbps gather;
   bool has_switch = false;         ///< of NVLinks
   std::vector<std::string> ports;  ///< as UCX names them, by their index in `summary`
   /// By local index, the ports nearest to the rank's GPU, as it takes them in turn in its channels.

@@ -167,6 +167,13 @@ nlohmann::json to_json(const Prediction& prediction) {
           {"bus_gbps", prediction.bus_gbps}};
 }
 
+nlohmann::json to_json(const AllGatherGbps& all_gather) {
+  nlohmann::json by = {{"rings", all_gather.rings}};
+  if (all_gather.grids > 0) by["grids"] = all_gather.grids;
+  if (all_gather.trees > 0) by["trees"] = all_gather.trees;
+  return by;
+}
+
 nlohmann::json to_json(const OfflineJob& offline) {
   const Job& job = offline.job;
   const std::vector<int> count = nodes_of_kinds(job);
@@ -187,14 +194,18 @@ nlohmann::json to_json(const OfflineJob& offline) {
                                             {"cross_nic", mine.cross_nic},
                                             {"offline", !offline.is_run(family)}};
   }
-  return {{"notes", offline.notes},
-          {"ranks", job.ranks()},
-          {"nodes", job.nodes()},
-          {"kinds", std::move(kinds)},
-          {"agreed", std::move(agreed)},
-          {"word_bytes", offline.exchange.word_bytes},
-          {"summary_bytes", offline.exchange.slice_bytes},
-          {"setup_ms", offline.exchange.setup_ms}};
+  nlohmann::json all = {{"notes", offline.notes},
+                        {"ranks", job.ranks()},
+                        {"nodes", job.nodes()},
+                        {"kinds", std::move(kinds)},
+                        {"agreed", std::move(agreed)},
+                        {"word_bytes", offline.exchange.word_bytes},
+                        {"summary_bytes", offline.exchange.slice_bytes},
+                        {"setup_ms", offline.exchange.setup_ms}};
+  if (const GpuChannels* const channels = offline.on_gpus ? offline.on_gpus->channels() : nullptr;
+      channels != nullptr && channels->all_gather.rings > 0)
+    all["all_gather_gbps"] = to_json(channels->all_gather);
+  return all;
 }
 
 nlohmann::json to_json(const Job& job, const View& view, bool with_orders) {

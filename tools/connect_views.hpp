@@ -20,6 +20,8 @@ std::string prediction_head();
 nlohmann::json to_json(const OfflineJob& offline);
 nlohmann::json to_json(const connect::Job& job, const connect::View& view, bool with_orders);
 nlohmann::json to_json(const connect::Prediction& prediction);
+/// `all_gather_gbps`, of `loom plan`, too.
+nlohmann::json to_json(const connect::AllGatherGbps& all_gather);
 
 /// A channel's ring through all ranks, and its two trees over the nodes. Throws as check_picture does.
 std::string channel_svg(const OfflineJob& offline, int channel);

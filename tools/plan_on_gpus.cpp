@@ -4,12 +4,11 @@
 #include <string>
 
 #include "base/format.hpp"
+#include "tools/connect_views.hpp"
 #include "tools/options.hpp"
 #include "tools/words.hpp"
 
 namespace loom::tools {
-namespace {}  // namespace
-
 bool is_known_to_all(device::Collective collective) {
   return !device::lists_blocks(collective) || collective == device::Collective::kAllGatherV;
 }
@@ -104,6 +103,7 @@ void print_json(const GpuPlan& plan, const Conditions& conditions, const std::ve
   if (const connect::GpuChannels* channels = channels_of(plan, conditions)) {
     all["notes"] = channels->notes;
     all["channels"] = channels->summary;
+    if (channels->all_gather.rings > 0) all["all_gather_gbps"] = to_json(channels->all_gather);
   }
   for (const GpuRow& row : rows) all["decisions"].push_back(to_json(row));
   loom::print("{}\n", all.dump(2));

@@ -14,6 +14,14 @@ unsigned weight_of(float gbps, float fastest) {
   return std::max(1U, static_cast<unsigned>(share * kSteps + 0.5F));
 }
 
+/// Of all channels of a kind; 0: nobody knows.
+template <class Channel>
+double share_of_first(const std::vector<Channel>& channels) {
+  double all = 0;
+  for (const Channel& channel : channels) all += channel.gbps;
+  return all > 0 ? channels.front().gbps / all : 0;
+}
+
 std::vector<int> parents_of(const std::vector<connect::TreeLinks>& tree) {
   std::vector<int> parents;
   for (const connect::TreeLinks& of_rank : tree) parents.push_back(of_rank.parent);
@@ -44,9 +52,8 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
   channels.over_nvlink = hops_are(is_near, found);
   channels.ring_gbps = found.rings.empty() ? 0 : found.rings.front().gbps;
   channels.speeds.exchange_gbps = found.exchange_gbps;
-  double all_trees = 0;
-  for (const connect::GpuChannels::TreeChannel& channel : found.trees) all_trees += channel.gbps;
-  channels.gather_gbps = all_trees > 0 ? found.gather_gbps * found.trees.front().gbps / all_trees : 0;
+  channels.gather_gbps = found.all_gather.trees * share_of_first(found.trees);
+  channels.grid_gather_gbps = found.all_gather.grids * share_of_first(found.rings);
   channels.tree_gbps = found.trees.empty() ? 0 : found.trees.front().gbps;
   for (std::size_t c = 0; c < found.rings.size(); ++c) {
     channels.shapes[c].ring = found.rings[c].order;

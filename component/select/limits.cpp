@@ -211,7 +211,10 @@ const char* needs_links_of_kernels(const Conditions& conditions, Collective coll
 const char* needs_trees(const Conditions& conditions, Collective collective) {
   const bool whole = collective == Collective::kAllreduce || collective == Collective::kReduce ||
                      collective == Collective::kBroadcast;
-  if (!whole && conditions.shape.hosts > 1) return "trees between hosts carry whole messages alone";
+  if (!whole && conditions.shape.hosts > 2)
+    return "trees between more than two hosts carry whole messages alone";
+  if (!whole && conditions.shape.ranks_per_host == 0)
+    return "trees between hosts with different numbers of ranks carry whole messages alone";
   return needs_links_of_kernels(conditions, collective);
 }
 

@@ -107,6 +107,13 @@ bool differ(const std::vector<int>& hosts, int a, int b) {
   return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
 }
 
+/// How often the next rank is on another host.
+int host_changes(const std::vector<int>& hosts) {
+  int changes = 0;
+  for (int rank = 1; rank < static_cast<int>(hosts.size()); ++rank) changes += differ(hosts, rank - 1, rank);
+  return changes;
+}
+
 struct Path {
   int hops = 0, far_hops = 0;
   auto operator<=>(const Path&) const = default;
@@ -207,15 +214,16 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
     : ranks_(ranks),
       channels_(static_cast<int>(channels.shapes.size())),
       most_on_a_host_(most_on_a_host(channels.hosts)),
+      host_changes_(host_changes(channels.hosts)),
       may_ll128_(channels.may_ll128),
       over_nvlink_(channels.over_nvlink),
       between_hosts_(channels.between_hosts()),
       rings_(kind_of(channels, LinkKind::kRing, ranks)),
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
       grids_(kind_of(channels, LinkKind::kGrid, ranks)),
-      gather_gbps_(channels.gather_gbps > 0 && channels.tree_gbps > 0
-                       ? channels.gather_gbps * trees_.gbps / channels.tree_gbps
-                       : trees_.gbps / 2),
+      gather_gbps_(channels.tree_gbps > 0 ? channels.gather_gbps * trees_.gbps / channels.tree_gbps : 0),
+      grid_gather_gbps_(channels.ring_gbps > 0 ? channels.grid_gather_gbps * grids_.gbps / channels.ring_gbps
+                                               : 0),
       speeds_(channels.speeds) {
   if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;
 }
@@ -238,12 +246,16 @@ steps::FifoForm KernelWays::form_of(const KernelWay& way) const {
 
 /// Block after block. All links are as busy as when all trees all-gather, and no block of threads moves more
 /// than this. Where two blocks come from the two ends of a chain, the second waits until the first has come
-/// all the way; ranks stand in no order, so some half of them do.
+/// all the way; ranks stand in no order, so some half of them do. To other hosts that is as often as the next
+/// rank is on another one, and at the beginning and the end.
 double KernelWays::us_in_blocks_over_trees(const KernelWay& way, double bytes) const {
   const ProtocolCosts& costs = costs_of(way.protocol);
   const double hop_us = over_nvlink_ ? costs.tree.nvlink_us : costs.tree.pci_us;
+  const double gbps = gather_gbps_ > 0 ? gather_gbps_ : trees_.gbps / 2;
   const double channel_bytes_per_us =
-      kBytesPerUs * costs.efficiency * std::min(gather_gbps_ / trees_.channels, kSomeGbps);
+      kBytesPerUs * costs.efficiency * std::min(gbps / trees_.channels, kSomeGbps);
+  const int hops = std::min(2 * trees_.hops, ranks_ - 1),
+            far = trees_.hops > 0 ? trees_.far_hops * hops / trees_.hops : 0;
   const steps::FifoForm form = form_of(way);
   const double block = bytes / ranks_ / way.channels;
   const double slice =
@@ -251,12 +263,12 @@ double KernelWays::us_in_blocks_over_trees(const KernelWay& way, double bytes) c
                                           : static_cast<double>(form.slot_bytes) * costs.efficiency);
   const double messages = ranks_ * std::max(1.0, block / std::max(1.0, slice)),
                slice_us = slice / channel_bytes_per_us,
-               late_us =
-                   std::max(kUsPerSlice, (2 * hop_us + slice_us) / static_cast<double>(form.slot_count)) -
-                   slice_us,
-               turns = std::max(1.0, ranks_ / 2.0);
-  return costs.tree.call_us + turns * trees_.hops * (hop_us + slice_us) +
-         bytes / way.channels / channel_bytes_per_us + messages * std::max(0.0, late_us);
+               back_us = 2 * (far > 0 ? costs.tree.net_us : hop_us) + slice_us,
+               late_us = std::max(kUsPerSlice, back_us / static_cast<double>(form.slot_count)) - slice_us,
+               turns = std::max(1.0, ranks_ / 2.0), far_turns = 2.0 + host_changes_;
+  return costs.tree.call_us + turns * (hops - far) * (hop_us + slice_us) +
+         far_turns * far * (costs.tree.net_us + slice_us) + bytes / way.channels / channel_bytes_per_us +
+         messages * std::max(0.0, late_us);
 }
 
 double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
@@ -287,13 +299,16 @@ double KernelWays::us_over_links(const KernelWay& way, double bytes) const {
            times * bytes / bytes_per_us;
   };
   const double round_us = (kind.hops - kind.far_hops) * hop_us + kind.far_hops * latencies.net_us;
-  // Between hosts at the speed of a ring that crosses them once; inside them no slower. Both at a time, but
-  // for the first row and the last.
+  // Between hosts at the speed of a ring that crosses them once, and inside them no slower, where nobody
+  // knows. Both at a time, but for the first row and the last.
   const auto in_grid = [&](int times) {
     const double rail_us = (kind.rows - 1) * latencies.net_us,
                  rows_us = kind.rows * (kind.columns - 1) * hop_us;
-    return latencies.call_us +
-           times * (rail_us + rows_us + std::max(in_chunks(kind.rows), in_chunks(kind.columns)));
+    const double flow_us =
+        grid_gather_gbps_ > 0
+            ? bytes / (kBytesPerUs * costs.efficiency * grid_gather_gbps_ / kind.channels * way.channels)
+            : std::max(in_chunks(kind.rows), in_chunks(kind.columns));
+    return latencies.call_us + times * (rail_us + rows_us + flow_us);
   };
   // What the ranks of a host send to others leaves it as fast as the rings do.
   const auto exchanged_with_hosts = [&] {
@@ -359,7 +374,8 @@ KernelWay KernelWays::way(Collective collective, std::size_t bytes, KernelLinkag
     if (const double takes_us = us(way, bytes); !best || takes_us < best_us) best = way, best_us = takes_us;
   };
   const auto consider_all = [&](std::optional<Algorithm> algorithm, const Kind& kind) {
-    if (!algorithm || kind.channels == 0 || (steps::is_in_blocks(*algorithm) && between_hosts_)) return;
+    if (!algorithm || kind.channels == 0) return;
+    if (steps::is_in_blocks(*algorithm) && between_hosts_ && gather_gbps_ <= 0) return;
     const bool simple_alone = steps::links_of(*algorithm) == LinkKind::kGrid;
     for (const Costs& costs : kCosts) {
       if (bytes > costs.most_bytes || (simple_alone && costs.protocol != Protocol::kSimple)) continue;

@@ -62,9 +62,9 @@ struct KernelChannels {
   bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
   bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
   double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
-  /// Of the part that the first channel's trees have of the whole, while all trees all-gather on one host; 0:
-  /// not known.
-  double gather_gbps = 0;
+  /// Of the parts that the first channel's trees and grid have of the whole, while all of these all-gather;
+  /// 0: not known. Then trees between hosts carry whole messages alone.
+  double gather_gbps = 0, grid_gather_gbps = 0;
   GpuSpeeds speeds = {};
 
   bool between_hosts() const;
@@ -125,10 +125,10 @@ class KernelWays {
   double us_in_blocks_over_trees(const KernelWay& way, double bytes) const;
   double us_over_links(const KernelWay& way, double bytes) const;
 
-  int ranks_, channels_, most_on_a_host_;
+  int ranks_, channels_, most_on_a_host_, host_changes_;
   bool may_ll128_, over_nvlink_, between_hosts_;
   Kind rings_, trees_, grids_;
-  double gather_gbps_;
+  double gather_gbps_, grid_gather_gbps_;  ///< of all channels; 0: not known
   GpuSpeeds speeds_;
 };
 

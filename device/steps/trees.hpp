@@ -56,19 +56,27 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, con
   return true;
 }
 
-/// Which block comes at a place. The first one always first, for results may overwrite its operand (see
-/// collective.hpp); of the others each channel begins with another, so that links are busy both ways.
-LOOM_HOST_DEVICE inline int block_at(const Task& task, const Share& share, int place) {
-  if (place == 0) return 0;
-  const auto others = static_cast<std::uint64_t>(task.size - 1);
-  const std::uint64_t begin = others * share.before / share.total;
-  return 1 + static_cast<int>((static_cast<std::uint64_t>(place - 1) + begin) % others);
+/// Where a channel begins: links are busy both ways, and all trees, where channels begin with different
+/// blocks and trees.
+struct Beginning {
+  int tree = 0, block = 0;
+};
+LOOM_HOST_DEVICE inline Beginning beginning_of(const Share& share, int trees, int blocks) {
+  const unsigned before = static_cast<unsigned>(trees) * share.before;
+  return {static_cast<int>(before / share.total),
+          static_cast<int>(static_cast<std::uint64_t>(blocks) * (before % share.total) / share.total)};
+}
+
+/// Which of all blocks comes at a place: up to `first` they stay where they are, the others go round.
+LOOM_HOST_DEVICE inline int block_at(int place, int first, int beginning, int blocks) {
+  return place < first ? place : first + (place - first + beginning) % (blocks - first);
 }
 
 /// All-gathers and reduce-scatters: each block flows from its rank to all others, or from them to it, so a
 /// link carries, one way, the blocks of all ranks behind it. Block after block in one order on all ranks: no
 /// rank waits for a block whose neighbour waits for a later one. A block's slices follow each other, so that
-/// the way along a chain is waited for once a block.
+/// the way along a chain is waited for once a block. Of a reduce-scatter the first block always comes first,
+/// for results may overwrite its operand (see collective.hpp).
 template <class Moves, class T>
 LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees_in_blocks(Moves& moves, const Task& task, const Channel& channel,
                                                        int protocol, Word* passed, const T* in, T* out) {
@@ -78,11 +86,14 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees_in_blocks(Moves& moves, const Task&
   const std::size_t own = block_of(task, task.rank).first, slice = moves.slice();
   const Place<const T> operand = operands(collective, in, own);
   const Place<T> result = results(collective, out, own);
-  for (int t = 0; t < channel.trees; ++t) {
+  const int first = gathers ? 0 : 1;  // of those that any channel may begin with
+  const Beginning beginning = beginning_of(share, channel.trees, task.size - first);
+  for (int i = 0; i < channel.trees; ++i) {
+    const int t = (beginning.tree + i) % channel.trees;
     const Tree& tree = channel.tree[t];
     const TreeEnds& ends = tree.ends[protocol];
     for (int place = 0; place < task.size; ++place) {
-      const int block = block_at(task, share, place), head = tree.heads[block];
+      const int block = block_at(place, first, beginning.block, task.size), head = tree.heads[block];
       const bool is_mine = head == kNoHead;
       const int heads = is_mine ? 0 : 1, others = tree.neighbours - heads, first_head = is_mine ? 0 : head,
                 first_other = head + 1;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "connect/checks.hpp"
 #include "connect/node_plans.hpp"
 #include "search/forest.hpp"
@@ -20,6 +21,7 @@ namespace loom::connect {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -333,10 +335,11 @@ TEST(GpuChannels, KnowWhatAnExchangeBetweenAllRanksGets) {
   EXPECT_EQ(exchange("dgxh100.xml", {5}), 0);
 }
 
-/// As fast as any trees could, on the machines below. Over PCIe each socket's half crosses once, each way.
+/// As fast as any trees could over NVSwitches, and nearly over PCIe, where each socket's half crosses once,
+/// each way, and what passes an Intel CPU is charged more.
 TEST(GpuChannels, GatherAlongChainsAsFastAsAForest) {
   const auto gather = [](const char* name, const std::vector<int>& gpu_of) {
-    return gpu_channels(with_ranks(machine(name), gpu_of)).gather_gbps;
+    return gpu_channels(with_ranks(machine(name), gpu_of)).all_gather.trees;
   };
   const auto forest = [](const char* name) {
     topo::PathRules rules;
@@ -345,10 +348,22 @@ TEST(GpuChannels, GatherAlongChainsAsFastAsAForest) {
     return search::plan_forest(topo::Paths(system, rules)).gbps;
   };
   EXPECT_NEAR(gather("dgxh100.xml", in_turn(8)), forest("dgxh100.xml"), 0.1);
-  EXPECT_NEAR(gather("pcie-2socket.xml", in_turn(8)), forest("pcie-2socket.xml"), 0.1);
+  EXPECT_LE(gather("pcie-2socket.xml", in_turn(8)), forest("pcie-2socket.xml") * (1 + 1e-6));
+  EXPECT_GE(gather("pcie-2socket.xml", in_turn(8)), forest("pcie-2socket.xml") * 0.97);
   // A chain brings what two of three ranks have over the NVLinks to the third, and one third back.
   EXPECT_NEAR(gather("dgxh100.xml", {0, 0, 1}), 370.8 * 3 / 2, 0.1);
-  EXPECT_EQ(gather("dgxh100.xml", {5}), topo::kLocalGbps);
+}
+
+/// Rings bring each of 8 GPUs 7 parts.
+TEST(GpuChannels, SayWhatAllGathersGet) {
+  const GpuChannels pcie = gpu_channels(with_ranks(machine("pcie-2socket.xml"), in_turn(8)));
+  EXPECT_DOUBLE_EQ(pcie.all_gather.rings, pcie.ring.gbps * 8 / 7);
+  EXPECT_THAT(pcie.summary, EndsWith(loom::format("; rings all-gather {:.5g} GB/s, trees {:.5g}",
+                                                  pcie.all_gather.rings, pcie.all_gather.trees)));
+  const GpuChannels alone = gpu_channels(with_ranks(machine("dgxh100.xml"), {5}));
+  EXPECT_EQ(alone.all_gather.rings, 0);
+  EXPECT_THAT(alone.summary, Not(HasSubstr("all-gather")));
+  EXPECT_THAT(gpu_channels_in_order(8, 8, "").summary, Not(HasSubstr("all-gather")));
 }
 
 /// GPUs 0 and 5 of a DGX-1V have NVLinks through GPU 4 or 1, which nobody passes data on by.

@@ -326,6 +326,35 @@ TEST(GpuHosts, SayInALineWhatTheyAre) {
               HasSubstr("3 ranks on 2 GPUs on 2 hosts; "));
 }
 
+/// Of the whole each of 8 GPUs takes 7 of 8 parts from its host by NVLinks of 370.8 GB/s; through eight ports
+/// of 48 come the parts of other hosts.
+TEST(GpuHosts, GatherWhatTheirLinksCarry) {
+  const Host h100{"dgxh100", in_turn(8)};
+  const double rows = 370.8 * 8 / 7, ports = 8 * 48;
+  const auto gather = [&](std::size_t hosts) {
+    return channels_of(std::vector<Host>(hosts, h100)).all_gather;
+  };
+  for (const std::size_t hosts : {2, 4}) {
+    const GpuChannels found = channels_of(std::vector<Host>(hosts, h100));
+    const double n = 8.0 * static_cast<double>(hosts);
+    EXPECT_NEAR(found.all_gather.rings, found.ring.gbps * n / (n - 1), 0.01);
+    EXPECT_NEAR(found.all_gather.grids, rows, 0.1) << "as fast as ports, and faster";
+  }
+  EXPECT_NEAR(gather(64).grids, ports, 0.05 * ports);
+  EXPECT_LE(gather(64).grids, ports * 64 / 63);
+  // Both trees cross by a port of each host, which brings half of the whole.
+  EXPECT_GT(gather(2).trees, ports * 0.9);
+  EXPECT_EQ(gather(3).trees, 0);
+  const AllGatherGbps single = channels_of({{"gh200", {0}}, {"gh200", {0}}}).all_gather;
+  EXPECT_NEAR(single.trees, single.rings, 1e-6) << "of two ranks a ring and a tree are the same";
+  EXPECT_EQ(single.grids, 0);
+  const AllGatherGbps different = channels_of({h100, {"dgxh100", in_turn(4)}}).all_gather;
+  EXPECT_GT(different.rings, 0);
+  EXPECT_EQ(different.grids + different.trees, 0) << "known of equally many ranks alone";
+  EXPECT_THAT(channels_of({h100, h100}).summary,
+              ::testing::ContainsRegex("; rings all-gather [0-9.]+ GB/s, grids 423.77, trees [0-9.]+$"));
+}
+
 TEST(GpuHosts, TellTheSameWhereTheyAreAlike) {
   const Host host{"dgxa100", {3, 0, 5}};
   EXPECT_EQ(encode(plan_of(host, {0, 1, 2}).host), encode(plan_of(host, {4, 7, 9}).host));

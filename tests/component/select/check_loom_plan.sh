@@ -37,6 +37,8 @@ for line in 'kernels may use LL128' 'offline, in no prediction: multicast' \
   grep -Eq -- "$line" "$work/out" || { echo "no /$line/ in:" >&2; cat "$work/out" >&2; exit 1; }
 done
 lacks '^barrier'
+expect 0 '; rings all-gather 423.77 GB/s, trees 423.77$' "${gpus[@]}"
+expect 0 '; rings all-gather [0-9.]+ GB/s, trees [0-9.]+$' "$data/pcie-2socket.xml" --memory device
 expect 0 'kernels do without LL128' "$data/pcie-2socket.xml" --memory device
 expect 0 '^bcast .* probes compare it with staging$' "$data/pcie-2socket.xml" --memory device
 expect 0 '^bcast .* buffers are on GPUs$' "$data/pcie-2socket.xml" --memory device --oversubscribed
@@ -61,7 +63,7 @@ expect 0 '^kernels go by Simple alone' "${gpus[@]}" --hosts 2
 expect 0 '^allreduce +1M +kernel_tree +trees by Simple, 16 channels .* a rule of coll_loom_tune' "${gpus[@]}" --hosts 3 --bytes 1M --tune all:kernel_tree
 expect 2 'for 4096 ranks at the most' "${gpus[@]}" --hosts 1000
 expect 0 '"links": "exchange"' "${gpus[@]}" --json
-for field in '"ll128": true' '"channels": "8 GPUs, NVSwitch' '"predicted_us": ' '"probes_staging": ' '"runner_up": ' '"staged": '; do
+for field in '"ll128": true' '"all_gather_gbps": ' '"channels": "8 GPUs, NVSwitch' '"predicted_us": ' '"probes_staging": ' '"runner_up": ' '"staged": '; do
   grep -Fq -- "$field" "$work/out" || { echo "no $field in the JSON" >&2; exit 1; }
 done
 

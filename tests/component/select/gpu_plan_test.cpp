@@ -167,6 +167,29 @@ TEST(GpuPlan, IsWhatThePluginPutsTogetherBetweenHosts) {
       << "nobody looks for them";
 }
 
+/// By trees between two hosts, whose ranks are as many.
+TEST(GpuPlan, GathersOverTreesBetweenTwoHosts) {
+  const topo::System dgx = machine("dgxh100");
+  const topo::MachineOfRanks two = machine_of_ranks(dgx, 2), one = machine_of_ranks(dgx, 1);
+  const auto gather = [&](const std::vector<const topo::MachineOfRanks*>& hosts) {
+    std::vector<std::int32_t> leaders;
+    for (const topo::MachineOfRanks* const host : hosts)
+      leaders.insert(leaders.end(), host == &two ? 2 : 1, static_cast<std::int32_t>(leaders.size()));
+    const connect::Placement placement(leaders);
+    const Conditions conditions{.shape = {.ranks = placement.ranks(),
+                                          .hosts = placement.nodes(),
+                                          .ranks_per_host = placement.ranks_per_node()}};
+    return GpuPlan(placement, hosts, Tune::parse("all:kernel_tree", "rules"))
+        .call(conditions, Collective::kAllGather, 1 << 20, true);
+  };
+  const GpuCall call = gather({&two, &two});
+  EXPECT_EQ(call.algorithm, Algorithm::kKernelTree);
+  ASSERT_TRUE(call.kernel);
+  EXPECT_EQ(call.kernel->way.algorithm, device::steps::Algorithm::kAllGatherTree);
+  EXPECT_NE(gather({&two, &two, &two}).algorithm, Algorithm::kKernelTree);
+  EXPECT_NE(gather({&two, &one}).algorithm, Algorithm::kKernelTree);
+}
+
 TEST(GpuPlan, StagesWhereRanksShareAGpuOrLinksHaveNoRoom) {
   const GpuCall shared =
       call_on(plan_of("dgxh100", 9, "all:staged,all:kernel"), Collective::kAllreduce, 1 << 20, 9);

@@ -123,12 +123,46 @@ TEST(KernelWay, GathersAlongChainsWhereMoreGoesBothWays) {
   EXPECT_EQ(at(Collective::kAllGather, kKiB), Algorithm::kAllGatherRing) << "fewer messages";
   channels.gather_gbps = 18.0 / 4;
   EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB), Algorithm::kAllGatherRing) << "no more than a ring";
-  channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
-  EXPECT_EQ(at(Collective::kAllGather, 64 * kMiB, KernelLinkage::kTrees), Algorithm::kAllGatherRing)
-      << "trees between hosts do not";
   for (std::size_t bytes = 1; bytes <= 64 * kMiB; bytes *= 2)
     EXPECT_EQ(steps::links_of(nvswitch(8).way(Collective::kAllGather, bytes, KernelLinkage::kAny).algorithm),
               LinkKind::kRing);
+}
+
+/// By rings, grids or trees, whatever brings most, where that is known.
+TEST(KernelWay, GathersBetweenHostsByWhatBringsMost) {
+  KernelChannels channels;
+  channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
+  channels.shapes = steps::plain_channels(8, 2, channels.hosts);
+  channels.ring_gbps = channels.tree_gbps = 6;
+  const auto at = [&](Collective collective, KernelLinkage linkage = KernelLinkage::kAny) {
+    return KernelWays(8, channels).way(collective, 256 * kMiB, linkage).algorithm;
+  };
+  EXPECT_EQ(at(Collective::kAllGather), Algorithm::kAllGatherHier) << "it sends less between hosts";
+  EXPECT_EQ(at(Collective::kAllGather, KernelLinkage::kTrees), Algorithm::kAllGatherHier) << "nobody knows";
+  channels.grid_gather_gbps = 5;
+  EXPECT_EQ(at(Collective::kAllGather), Algorithm::kAllGatherRing);
+  EXPECT_EQ(at(Collective::kAllreduce), Algorithm::kAllreduceRing);
+  channels.gather_gbps = 10;
+  EXPECT_EQ(at(Collective::kAllGather), Algorithm::kAllGatherTree);
+  EXPECT_EQ(at(Collective::kReduceScatter), Algorithm::kReduceScatterTree);
+  channels.grid_gather_gbps = 12;
+  EXPECT_EQ(at(Collective::kReduceScatter), Algorithm::kReduceScatterHier);
+  EXPECT_EQ(at(Collective::kReduceScatter, KernelLinkage::kTrees), Algorithm::kReduceScatterTree);
+  EXPECT_EQ(at(Collective::kAllreduce), Algorithm::kAllreduceHier);
+}
+
+/// Each time that the next block comes from another host its way there is waited for.
+TEST(KernelWay, WaitsForOtherHostsBetweenBlocks) {
+  KernelChannels channels;
+  channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
+  channels.shapes = steps::plain_channels(8, 2, channels.hosts);
+  channels.ring_gbps = channels.tree_gbps = channels.gather_gbps = 6;
+  const KernelWay tree = {Algorithm::kAllGatherTree, Protocol::kSimple, 1};
+  const double one_change = KernelWays(8, channels).us(tree, 8);
+  channels.hosts = {0, 1, 0, 1, 0, 1, 0, 1};
+  EXPECT_GT(KernelWays(8, channels).us(tree, 8), one_change + 6 * 14);
+  channels.hosts = {};
+  EXPECT_LT(KernelWays(8, channels).us(tree, 8), one_change);
 }
 
 TEST(KernelWay, IsWhatTheUserWants) {

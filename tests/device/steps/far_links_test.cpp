@@ -107,9 +107,10 @@ Word check_calls(int ranks, int hosts, unsigned seed, unsigned patience = 0) {
   EXPECT_GT(carrier.links(), 0U);
   for (int i = 0; i < 40; ++i) {
     const Algorithm algorithms[] = {
-        Algorithm::kAllreduceRing,  Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
-        Algorithm::kBroadcastChain, Algorithm::kReduceChain,       Algorithm::kAllreduceTree,
-        Algorithm::kBroadcastTree,  Algorithm::kReduceTree,        Algorithm::kAllToAll};
+        Algorithm::kAllreduceRing,     Algorithm::kReduceScatterRing, Algorithm::kAllGatherRing,
+        Algorithm::kBroadcastChain,    Algorithm::kReduceChain,       Algorithm::kAllreduceTree,
+        Algorithm::kBroadcastTree,     Algorithm::kReduceTree,        Algorithm::kAllGatherTree,
+        Algorithm::kReduceScatterTree, Algorithm::kAllToAll};
     check(world, carrier,
           {algorithms[random() % std::size(algorithms)],
            Protocol::kSimple,

@@ -1,0 +1,149 @@
+#include "connect/gather_flows.hpp"
+
+#include <algorithm>
+
+#include "connect/view.hpp"
+#include "topo/bandwidth.hpp"
+
+namespace loom::connect {
+namespace {
+
+constexpr double kBytesPerUs = 1000;  // of one GB/s
+constexpr double kWhole = 1e6;        // bytes
+
+/// Of hosts like one, while what all ranks have flows.
+class Flows {
+ public:
+  Flows(const Machine& machine, int hosts)
+      : machine_(&machine), hosts_(static_cast<std::size_t>(hosts), NodeLoads(machine)) {}
+
+  /// By local index. Ranks of one GPU exchange in its memory.
+  void inside(int host, int from, int to, double part) {
+    const auto gpu = [&](int local) { return machine_->ranks[static_cast<std::size_t>(local)]; };
+    if (gpu(from) != gpu(to)) of(host).add(End::rank(from), End::rank(to), part * kWhole);
+  }
+  void leaves(int host, int rank, int port, double part) {
+    of(host).add(End::rank(rank), End::port(port), part * kWhole);
+  }
+  void enters(int host, int rank, int port, double part) {
+    of(host).add(End::port(port), End::rank(rank), part * kWhole);
+  }
+
+  double gbps() const {
+    double us = 0;
+    for (const NodeLoads& host : hosts_) us = std::max(us, host.busiest_us());
+    const double most = topo::kLocalGbps;
+    return us > 0 ? std::min(most, kWhole / us / kBytesPerUs) : most;
+  }
+
+ private:
+  NodeLoads& of(int host) { return hosts_[static_cast<std::size_t>(host)]; }
+
+  const Machine* machine_;
+  std::vector<NodeLoads> hosts_;
+};
+
+/// By rank: what share of all ranks it and those below it are.
+std::vector<double> shares_below(const std::vector<TreeLinks>& tree) {
+  std::vector<std::size_t> from_root;
+  for (std::size_t rank = 0; rank < tree.size(); ++rank)
+    if (tree[rank].parent == kNobody) from_root.push_back(rank);
+  for (std::size_t i = 0; i < from_root.size(); ++i)
+    for (int c = 0; c < tree[from_root[i]].child_count; ++c)
+      from_root.push_back(static_cast<std::size_t>(tree[from_root[i]].children[static_cast<std::size_t>(c)]));
+  std::vector<double> below(tree.size(), 1 / static_cast<double>(tree.size()));
+  for (auto rank = from_root.rbegin(); rank != from_root.rend(); ++rank)
+    if (const int parent = tree[*rank].parent; parent != kNobody)
+      below[static_cast<std::size_t>(parent)] += below[*rank];
+  return below;
+}
+
+/// A link of a tree carries, each way, what the ranks behind it have.
+double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts) {
+  std::vector<std::vector<int>> nodes(static_cast<std::size_t>(hosts));
+  for (int rank = 0; rank < hosts * summary.ranks; ++rank)
+    nodes[static_cast<std::size_t>(rank / summary.ranks)].push_back(rank);
+  const std::vector<NodeSummary> summaries(nodes.size(), summary);
+  const int channels = static_cast<int>(summary.family(Family::kTree).channels.size());
+  const Job job = job_of(nodes, summaries, {channels, channels});
+  const Agreed& agreed = job.agreed(Family::kTree);
+  Flows flows(machine, hosts);
+  for (int c = 0; c < agreed.channels; ++c) {
+    std::vector<DoubleTree> of_rank;
+    for (int rank = 0; rank < job.ranks(); ++rank) of_rank.push_back(tree_of(job, c, rank));
+    const double part = agreed.inter_gbps[static_cast<std::size_t>(c)] / agreed.total_gbps() / 2;
+    for (std::size_t t = 0; t < of_rank.front().trees.size(); ++t) {
+      std::vector<TreeLinks> tree;
+      for (const DoubleTree& both : of_rank) tree.push_back(both.trees[t]);
+      const std::vector<double> below = shares_below(tree);
+      for (int rank = 0; rank < job.ranks(); ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        const int parent = tree[r].parent;
+        if (parent == kNobody) continue;
+        const int host = rank / summary.ranks, other = parent / summary.ranks;
+        const int local = rank % summary.ranks, above = parent % summary.ranks;
+        const double up = part * below[r], down = part * (1 - below[r]);
+        if (host == other) {
+          flows.inside(host, local, above, up);
+          flows.inside(host, above, local, down);
+        } else {
+          const int port = of_rank[static_cast<std::size_t>(parent)].port;
+          flows.leaves(host, local, of_rank[r].port, up), flows.enters(other, above, port, up);
+          flows.leaves(other, above, port, down), flows.enters(host, local, of_rank[r].port, down);
+        }
+      }
+    }
+  }
+  return flows.gbps();
+}
+
+/// What other hosts have of the whole, of two hosts, of four, and of many.
+double share_at(std::size_t point) {
+  return 0.5 + 0.25 * static_cast<double>(point);
+}
+
+/// A row brings each of its ranks what the others have, and a column what other hosts have; `others`: that
+/// share of the whole.
+double grids_gbps_of(const Machine& machine, const NodeSummary& summary,
+                     std::span<const std::vector<std::int16_t>> near, double others) {
+  const std::vector<ChannelSummary>& rings = summary.family(Family::kRing).channels;
+  const double ranks = summary.ranks;
+  double all = 0;
+  for (const ChannelSummary& ring : rings) all += static_cast<double>(ring.inter_gbps);
+  Flows flows(machine, 1);
+  for (std::size_t c = 0; c < rings.size(); ++c) {
+    const std::vector<std::uint16_t>& row = rings[c].order;
+    const double part = static_cast<double>(rings[c].inter_gbps) / all;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::vector<std::int16_t>& ports = near[row[i]];
+      const int port = ports.empty() ? kNoPort : ports[c % ports.size()];
+      flows.inside(0, row[i], row[(i + 1) % row.size()], part * (ranks - 1) / ranks);
+      flows.leaves(0, row[i], port, part * others / ranks);
+      flows.enters(0, row[i], port, part * others / ranks);
+    }
+  }
+  return flows.gbps();
+}
+
+}  // namespace
+
+GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
+                       std::span<const std::vector<std::int16_t>> near, bool between_hosts) {
+  GatherGbps gather{.trees = trees_gbps(machine, summary, between_hosts ? 2 : 1)};
+  for (std::size_t i = 0; i < gather.grids.size() && between_hosts && summary.ranks > 1; ++i)
+    gather.grids[i] = grids_gbps_of(machine, summary, near, share_at(i));
+  return gather;
+}
+
+/// The time of the busiest link bends upwards with the share that other hosts have: a straight line between
+/// two points is never below it.
+double grids_gbps(const GatherGbps& gather, int hosts) {
+  if (gather.grids.front() <= 0) return 0;
+  const double others = 1 - 1.0 / hosts;
+  std::size_t next = 1;
+  while (share_at(next) < others) ++next;
+  const double way = (others - share_at(next - 1)) / (share_at(next) - share_at(next - 1));
+  return 1 / ((1 - way) / gather.grids[next - 1] + way / gather.grids[next]);
+}
+
+}  // namespace loom::connect
