@@ -134,6 +134,19 @@ std::vector<std::byte> learn_host(Member& member, const std::vector<PeerInfo>& p
   return connect::encode(connect::summarize(host.system, mates, std::span(&ring, 1)));
 }
 
+/// On one host.
+void learn_what_is_small(Group& group) {
+  group.oversubscribed_somewhere = group.oversubscribed;
+  if (group.wiring.shape.ranks > 1) {
+    std::vector<device::TierPlace> places;
+    for (const topo::Place& place : group.host_places)
+      places.push_back({place.first_of_cache, place.numa_node});
+    group.tiers.emplace(places, device::Tiers::most_in_group(group.wiring.shape.ranks));
+  }
+  for (std::size_t i = 0; i < group.small_below.size(); ++i)
+    group.small_below[i] = immediate_below(group.conditions(), static_cast<device::Collective>(i), {});
+}
+
 /// My neighbours in the job's rings.
 void take_place(Member& member, const connect::Job& job, const std::vector<PeerInfo>& peers) {
   Group& group = *member.group;
@@ -147,9 +160,7 @@ void take_place(Member& member, const connect::Job& job, const std::vector<PeerI
     without_failing([&] {
       member.process.tell({loom::format("{}: {}: {}.", member.where, kStagedCalls, group.not_on_gpus)});
     });
-  for (std::size_t i = 0; i < group.small_below.size() && group.wiring.shape.hosts == 1; ++i)
-    group.small_below[i] =
-        immediate_below({.shape = group.wiring.shape}, static_cast<device::Collective>(i), {});
+  if (group.wiring.shape.hosts == 1) learn_what_is_small(group);
   if (may_use_hier(group.wiring.shape))
     group.hier_from = group.tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;
 

@@ -339,6 +339,8 @@ TEST(LineInterleavings, AreRightInEveryOrderInGroups) {
       add(explore<ShortRing>(3, true, {{Collective::kReduce, count, 2, false, true}, tiered}));
       // Twice two.
       add(explore<FewLines>(4, false, {tiered}));
+      if (collective == Collective::kBarrier && count == kInLine)
+        add(explore<FewLines>(5, false, {tiered}, 3));
     }
   EXPECT_GT(all.states, 1000U);
   std::printf("%zu states, %zu moves\n", all.states, all.moves);
