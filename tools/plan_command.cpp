@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "component/select/select.hpp"
+#include "device/host/tiers.hpp"
 #include "tools/commands.hpp"
 #include "tools/options.hpp"
 #include "tools/plan_on_gpus.hpp"
@@ -210,6 +211,13 @@ GpuPlan plan_on_gpus(const topo::System& machine, const std::vector<int>& counts
   return {connect::Placement(leaders), hosts, tune};
 }
 
+/// As if all shared one cache.
+int tiers_of(int ranks) {
+  return device::Tiers(std::vector<device::TierPlace>(static_cast<std::size_t>(ranks)),
+                       device::Tiers::most_in_group(ranks))
+      .tiers();
+}
+
 void run(const Options& options) {
   const std::optional<topo::System> machine = machine_of(options);
   const std::vector<int> counts = ranks_of_hosts(options, machine ? &*machine : nullptr);
@@ -217,7 +225,8 @@ void run(const Options& options) {
   const Conditions conditions{.shape = shape,
                               .single_copy = shape.hosts == 1 && !options.no_single_copy,
                               .hier = may_use_hier(shape),
-                              .oversubscribed = options.oversubscribed};
+                              .oversubscribed = options.oversubscribed,
+                              .tiers = shape.hosts == 1 ? tiers_of(shape.ranks) : 1};
   const Tune tune = tune_of(options);
   for (const std::string& line : tune.without_effect(conditions)) loom::print(stderr, "loom: {}\n", line);
   const std::vector<Call> calls = calls_of(options, shape.ranks);

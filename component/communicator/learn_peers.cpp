@@ -239,6 +239,19 @@ connect::Job join_hosts(const Member& member, Agreement& agreement, const std::v
   return announced.join(slices, member.rank, summary);
 }
 
+/// On one host.
+void learn_what_is_small(Group& group) {
+  group.oversubscribed_somewhere = group.oversubscribed;
+  if (group.wiring.shape.ranks > 1) {
+    std::vector<device::TierPlace> places;
+    for (const topo::Place& place : group.host_places)
+      places.push_back({place.first_of_cache, place.numa_node});
+    group.tiers.emplace(places, device::Tiers::most_in_group(group.wiring.shape.ranks));
+  }
+  for (std::size_t i = 0; i < group.small_below.size(); ++i)
+    group.small_below[i] = immediate_below(group.conditions(), static_cast<device::Collective>(i), {});
+}
+
 /// My neighbours in the job's rings.
 void take_place(Member& member, const connect::Job& job, const std::vector<DeviceUse>& uses) {
   Group& group = *member.group;
@@ -251,8 +264,7 @@ void take_place(Member& member, const connect::Job& job, const std::vector<Devic
     without_failing([&] {
       member.process.tell({loom::format("{}: {}: {}.", member.where, kStagedCalls, group.not_on_gpus)});
     });
-  for (std::size_t i = 0; i < group.small_below.size() && shape.hosts == 1; ++i)
-    group.small_below[i] = immediate_below({.shape = shape}, static_cast<device::Collective>(i), {});
+  if (shape.hosts == 1) learn_what_is_small(group);
   group.placement = job.placement();
   if (may_use_hier(shape)) {
     group.hier_from = group.tune.names(Algorithm::kHier) ? 1 : kSmallCallsBeforeLinks;

@@ -42,10 +42,10 @@ bool CallSelector::hier_is_due() const {
 }
 
 Conditions CallSelector::conditions() const {
-  return {.shape = member_.group->wiring.shape,
-          .single_copy = !links_.pids.empty(),
-          .hier = hier_is_due(),
-          .oversubscribed = member_.group->oversubscribed_somewhere};
+  Conditions conditions = member_.group->conditions();
+  conditions.single_copy = !links_.pids.empty();
+  conditions.hier = hier_is_due();
+  return conditions;
 }
 
 bool CallSelector::count_small_call(const device::Call& call) {

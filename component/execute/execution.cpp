@@ -32,7 +32,8 @@ void Execution::perform(Algorithm algorithm, const device::Call& call) {
     return perform(algorithm, all_there);
   }
   if (algorithm == Algorithm::kCopy) return copy_alone(call);
-  if (algorithm == Algorithm::kImmediate) return exchange_immediately(call);
+  if (algorithm == Algorithm::kImmediate) return exchange_immediately(call, *links_.immediate);
+  if (algorithm == Algorithm::kTiered) return exchange_immediately(call, *links_.tiered);
   if (const auto family = row_of(algorithm).family) announce(call, *family);
   Operation operation{call, algorithm};
   drive(operation);

@@ -96,9 +96,13 @@ class Execution {
  private:
   const Group& group() const noexcept { return *member_.group; }
 
-  void exchange_immediately(const device::Call& call);
+  /// By an ImmediateExchange, or a TieredExchange.
+  template <class Exchange>
+  void exchange_immediately(const device::Call& call, Exchange& exchange);
   void combine(device::Op op, std::span<std::uint64_t> words);
-  void pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes);
+  template <class Exchange>
+  void pack_and_exchange(const device::Call& call, Exchange& exchange, device::Waiter& waiter,
+                         std::size_t call_bytes);
   void copy_alone(const device::Call& call) const;
 
   // operation.cpp

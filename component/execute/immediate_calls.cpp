@@ -17,13 +17,14 @@ void Execution::announce(const device::Call& call, device::CallFamily family) {
   }
 }
 
-void Execution::exchange_immediately(const device::Call& call) {
+template <class Exchange>
+void Execution::exchange_immediately(const device::Call& call, Exchange& exchange) {
   device::Waiter waiter(wait_policy_);
   try {
     if (call.in_packer == nullptr && call.out_packer == nullptr) [[likely]]
-      links_.immediate->perform(call, waiter);
+      exchange.perform(call, waiter);
     else
-      pack_and_exchange(call, waiter, call.bytes());
+      pack_and_exchange(call, exchange, waiter, call.bytes());
   } catch (...) {
     fail_immediate();
   }
@@ -31,7 +32,9 @@ void Execution::exchange_immediately(const device::Call& call) {
 
 /// A small call with non-contiguous buffers: they are packed on the stack. A long broadcast goes piece by
 /// piece, cut as ranks with contiguous buffers cut it. No other immediate call is longer than an offer.
-void Execution::pack_and_exchange(const device::Call& call, device::Waiter& waiter, std::size_t call_bytes) {
+template <class Exchange>
+void Execution::pack_and_exchange(const device::Call& call, Exchange& exchange, device::Waiter& waiter,
+                                  std::size_t call_bytes) {
   using device::Collective;
   constexpr std::size_t kMostBytes = device::ImmediateArea::kMostOffered;
   alignas(device::kCacheLine) std::byte in[kMostBytes], out[device::ImmediateArea::kMostPackedResult];
@@ -45,7 +48,7 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
       if (call.in != nullptr) piece.in = call.in + at;
       if (call.out != nullptr) piece.out = call.out + at;
       piece.count = std::min(most, call.bytes() - at);
-      pack_and_exchange(piece, waiter, call_bytes);
+      pack_and_exchange(piece, exchange, waiter, call_bytes);
       waiter.moved();
     }
     return;
@@ -63,12 +66,15 @@ void Execution::pack_and_exchange(const device::Call& call, device::Waiter& wait
     packed.in = in;
   }
   if (call.out_packer != nullptr) packed.out = out;
-  links_.immediate->perform_part(packed, call_bytes, waiter);
+  exchange.perform_part(packed, call_bytes, waiter);
   if (call.out_packer == nullptr || !receives) return;
   for (std::size_t block = 0; block < out_blocks; ++block)
     call.out_packer->move(call.out_packer->context, static_cast<int>(block), out + block * call.bytes(),
                           call.bytes());
 }
+
+template void Execution::exchange_immediately(const device::Call&, device::ImmediateExchange&);
+template void Execution::exchange_immediately(const device::Call&, device::TieredExchange&);
 
 device::Call combination(device::Op op, std::span<std::uint64_t> words) {
   const auto there = std::as_writable_bytes(words);
@@ -90,7 +96,7 @@ Algorithm Execution::combines_by() const {
 void Execution::combine(device::Op op, std::span<std::uint64_t> words) {
   const device::Call call = combination(op, words);
   if (links_.immediate)
-    exchange_immediately(call);
+    exchange_immediately(call, *links_.immediate);
   else
     perform(combines_by(), call);
 }

@@ -68,8 +68,8 @@ device::CallNote Execution::note_between_hosts(const device::Call& call) const {
           device::shared_bytes(call, group().wiring.shape.ranks)};
 }
 
-/// For the algorithms that have executors: all but a copy, and outside lanes an immediate exchange, which
-/// waits.
+/// For the algorithms that have executors: all but a copy, and those by immediate exchanges, which wait (in
+/// lanes there are some that do not).
 void Execution::make_executor(Executor& executor, Algorithm algorithm, const device::Call& call,
                               device::Begun begun, const device::cuda::ProgramMark* after) {
   switch (algorithm) {
@@ -118,6 +118,7 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
           *links_.gpus, call, member_.rank, group().wiring.shape.ranks, linkage_of(algorithm), after);
       return;
     case Algorithm::kCopy:
+    case Algorithm::kTiered:
     case Algorithm::kFallback:
     case Algorithm::kStaged:
       break;

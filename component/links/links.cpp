@@ -38,6 +38,7 @@ void Links::join_segments(const Group& group, int rank,
     for (const auto& [mate, process] : group.host_mates)
       areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
     immediate = std::make_unique<device::ImmediateExchange>(std::move(areas), rank, group.oversubscribed);
+    tiered = std::make_unique<device::TieredExchange>(*immediate, *group.tiers);
     return;
   }
   local.next = ring.next;

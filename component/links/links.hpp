@@ -19,7 +19,7 @@
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/grid.hpp"
-#include "device/host/immediate_exchange.hpp"
+#include "device/host/tiered_exchange.hpp"
 #include "device/link/shared_fifo.hpp"
 #include "device/link/shared_memory.hpp"
 
@@ -43,6 +43,7 @@ struct Links {
   device::Segment segment;  ///< mine: immediate area and CICO buffer, or the FIFO from my local predecessor
   std::map<int, device::Segment> attached;               ///< of host mates, by rank
   std::unique_ptr<device::ImmediateExchange> immediate;  ///< where all ranks are on one host
+  std::unique_ptr<device::TieredExchange> tiered;        ///< the same in groups
   std::optional<device::CicoBuffers> cico;               ///< of my host
   std::optional<device::LaneExchange> exchange;          ///< of a lane, for small calls
   LaneMemory lanes;                               ///< for persistent requests, where all are on one host

@@ -47,6 +47,15 @@ constexpr std::array kTable{
                  .takes = limits::immediate_takes,
                  .suits = limits::immediate_suits,
                  .cost = costs::immediate},
+    AlgorithmRow{.algorithm = Algorithm::kTiered,
+                 .name = "tiered",
+                 .summary = "one host, many ranks: the same in groups that share a cache, up and down",
+                 .may_wait = true,
+                 .carries = limits::tiered_carries,
+                 .why_not = limits::needs_tiers,
+                 .takes = limits::tiered_takes,
+                 .suits = limits::tiered_suits,
+                 .cost = costs::tiered},
     AlgorithmRow{.algorithm = Algorithm::kCico,
                  .name = "cico",
                  .summary = "one host: copy in, copy out, through a shared buffer of each rank",
@@ -131,7 +140,8 @@ static_assert([] {
 }());
 
 // Communicators that lack nothing.
-constexpr Conditions kOneHost{.shape = {.ranks = 4, .hosts = 1, .ranks_per_host = 4}, .single_copy = true},
+constexpr Conditions kOneHost{
+    .shape = {.ranks = 4, .hosts = 1, .ranks_per_host = 4}, .single_copy = true, .tiers = 2},
     kSeveralHosts{.shape = {.ranks = 4, .hosts = 2, .ranks_per_host = 2}, .hier = true};
 
 constexpr std::string_view kFallbackName = "fallback", kStagedName = "staged";

@@ -17,6 +17,7 @@ namespace loom {
 enum class Algorithm {
   kCopy,        ///< one rank: the result is the operand
   kImmediate,   ///< one host, small: every rank reads what it needs of what the others offer
+  kTiered,      ///< one host with many ranks, small: the same in groups, up and down
   kCico,        ///< one host: copy in, copy out, through a buffer of each rank, tile by tile
   kSingleCopy,  ///< one host: every rank reads the others' buffers
   kHier,        ///< several hosts: inside each, between the node leaders, and back
@@ -60,6 +61,7 @@ struct Conditions {
   bool single_copy = false;     ///< all ranks of the one host may read each other's memory
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< on some host ranks outnumber the CPUs that they may use
+  int tiers = 1;                ///< of one host: device::Tiers::tiers()
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 

@@ -22,7 +22,10 @@ using sizes::whole;
 // network of 100 Gbit/s: only the ratio of a step to the bytes that could be sent meanwhile counts.
 
 constexpr double kUsPerByteImmediate = 0.00004;  // read once, from a cache
-constexpr double kUsPerByteCico = 0.0001;        // written and read
+// As the model of cache lines says for 32 to 192 ranks (docs/results/cores.md), like kUsPerRank below.
+constexpr double kUsPerTier = 0.2, kUsPerByteTiered = 0.0003;
+constexpr std::size_t kLineBytes = 16;     // what a rank without bytes costs, in bytes
+constexpr double kUsPerByteCico = 0.0001;  // written and read
 constexpr double kUsPerByteSingleCopy = 0.00007, kUsPerByteSingleCopyUncached = 0.00012;  // by the kernel
 constexpr double kUsPerRank = 0.1;                                                        // a flag of each
 constexpr double kUsPerTurn = 20;  // until a rank that shares a CPU has its turn
@@ -58,6 +61,11 @@ double immediate(const Conditions& conditions, Collective collective, std::size_
                     rooted_between_two(collective, conditions.shape.ranks);
   return 0.3 + kUsPerRank / 2 * conditions.shape.ranks +
          us(once ? each : each * static_cast<std::size_t>(conditions.shape.ranks), kUsPerByteImmediate);
+}
+
+double tiered(const Conditions& conditions, Collective, std::size_t bytes) {
+  return 0.2 + kUsPerTier * conditions.tiers +
+         us(static_cast<std::size_t>(conditions.shape.ranks) * (kLineBytes + bytes), kUsPerByteTiered);
 }
 
 double cico(const Conditions& conditions, Collective collective, std::size_t bytes) {

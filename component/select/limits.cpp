@@ -11,6 +11,7 @@
 #include "device/host/immediate_exchange.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/split_rail_executor.hpp"
+#include "device/host/tiered_exchange.hpp"
 
 namespace loom {
 namespace {
@@ -36,6 +37,11 @@ constexpr std::size_t kImmediateBytesRead = 32 * kKiB;
 constexpr std::size_t kMostImmediateRooted = 64 * kKiB;
 static_assert(kMostImmediateRooted * 8 + 7 <= device::ExchangeTag::kMask,
               "the flag of an exchange has its bytes");
+// From so many ranks on, and up to so many bytes of all operands, which go up to the leaders of the highest
+// groups. Not measured: as the model of cache lines says for four machines (docs/results/cores.md), with a
+// margin for what it leaves out.
+constexpr int kFewestRanksOfTiers = 32;
+constexpr std::size_t kMostReducedInTiers = 8 * kKiB, kMostGatheredInTiers = 2 * kKiB;
 // From here on rings are fastest for every collective.
 constexpr std::size_t kRingMinBytes = 512 * kKiB;
 // From here on dbt is fastest for broadcasts between up to kHostsOfDbtMin hosts, and from twice as much
@@ -115,6 +121,9 @@ bool any_collective(Collective) {
 bool immediate_carries(Collective collective) {
   return collective <= Collective::kBarrier;
 }
+bool tiered_carries(Collective collective) {
+  return device::TieredExchange::takes(collective);
+}
 bool cico_streams(Collective collective) {
   return device::CicoExecutor::takes(collective);
 }
@@ -161,6 +170,10 @@ const char* needs_several_ranks(const Conditions& conditions, Collective) {
 const char* needs_one_host(const Conditions& conditions, Collective collective) {
   return conditions.shape.hosts > 1 ? "it is for ranks of one host"
                                     : needs_several_ranks(conditions, collective);
+}
+const char* needs_tiers(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_one_host(conditions, collective)) return why;
+  return conditions.tiers < 2 ? "there are too few ranks for groups" : nullptr;
 }
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
@@ -239,6 +252,9 @@ bool immediate_takes(const Conditions& conditions, Collective collective, std::s
              (in_pieces ? kMostImmediateRooted : ImmediateArea::kMostOffered) &&
          (in_pieces || whole(conditions, collective, bytes) <= ImmediateArea::kMostPackedResult);
 }
+bool tiered_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  return device::TieredExchange::takes(collective, bytes, conditions.shape.ranks);
+}
 
 // ---- Which sizes suit it?
 
@@ -248,6 +264,13 @@ bool immediate_suits(const Conditions& conditions, Collective collective, std::s
          offered(conditions, collective, bytes) <=
              std::min(device::ImmediateArea::kMostOffered,
                       kImmediateBytesRead / static_cast<std::size_t>(ranks));
+}
+
+/// Where ranks share CPUs, each tier would cost a turn of the scheduler.
+bool tiered_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const std::size_t most = collective == Collective::kAllGather ? kMostGatheredInTiers : kMostReducedInTiers;
+  return !conditions.oversubscribed && conditions.shape.ranks >= kFewestRanksOfTiers &&
+         whole_message(Collective::kAllGather, conditions.shape.ranks, bytes) <= most;
 }
 
 /// A message that an immediate exchange suits has arrived before three rounds have ended. Where ranks share

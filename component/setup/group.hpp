@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "component/select/select.hpp"
 #include "connect/view.hpp"
 #include "device/host/hier_executor.hpp"
+#include "device/host/tiers.hpp"
 #include "device/link/process_watch.hpp"
 #include "topo/place.hpp"
 
@@ -34,6 +36,7 @@ struct Group {
   std::vector<device::HostAndLocal> places;  ///< of all ranks, where node leaders may be linked; else empty
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
+  std::optional<device::Tiers> tiers;        ///< of several ranks on one host
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
   bool oversubscribed_somewhere = false;     ///< on some host; the same on all ranks
   /// The small call from which on the node leaders carry such calls, for links are not worth making for a
@@ -48,6 +51,12 @@ struct Group {
   RankNames names;                                ///< of host mates and neighbours
   std::shared_ptr<IdleLinks> idle;                ///< once the group is known
 
+  /// What all communicators of the group have in common, before there are links.
+  Conditions conditions() const {
+    return {.shape = wiring.shape,
+            .oversubscribed = oversubscribed_somewhere,
+            .tiers = tiers ? tiers->tiers() : 1};
+  }
   /// As far as it depends on more than its processes: between hosts there is nothing that keeps an order.
   bool may_use_devices() const { return wiring.shape.hosts == 1 || !reproducible; }
   /// It leaves calls to algorithms on GPUs, and all ranks can.

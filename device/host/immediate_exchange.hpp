@@ -88,6 +88,9 @@ constexpr std::uint64_t line_stride(std::uint64_t lines) {
 /// The product's; the tests have smaller ones, which are full sooner.
 using ImmediateArea = ImmediateAreaOf<256, 16 * 1024, 8 * 16 * 1024>;
 
+template <class Area>
+class TieredExchangeOf;
+
 /// The exchanges of one communicator whose ranks are all on one host. Not shared between threads.
 template <class Area>
 class ImmediateExchangeOf {
@@ -122,6 +125,8 @@ class ImmediateExchangeOf {
   void abandon() noexcept;
 
  private:
+  friend class TieredExchangeOf<Area>;
+
   /// Where an exchange's offers are. A template argument, because every instruction counts in a small call.
   enum class Where { kLine, kRing };
 
@@ -147,7 +152,8 @@ class ImmediateExchangeOf {
   void reserve(std::size_t bytes, Waiter& waiter);
   void offer_in_ring(const std::byte* data, std::size_t bytes);
   template <Where kWhere>
-  std::uint64_t offer(const std::byte* data, std::size_t bytes, std::uint64_t tag, Waiter& waiter);
+  std::uint64_t offer(const std::byte* data, std::size_t bytes, std::size_t longest, std::uint64_t tag,
+                      Waiter& waiter);
   template <Where kWhere>
   void expect_next(int rank, std::uint64_t flag) const;
   template <Where kWhere>

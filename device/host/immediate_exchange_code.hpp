@@ -172,18 +172,16 @@ void ImmediateExchangeOf<Area>::offer_in_ring(const std::byte* data, std::size_t
                                     std::min(bytes, immediate::kPrefetchBytes));
 }
 
-/// Offers `data`, or nothing if that is nullptr. `bytes`: of the longest offer of any rank. Returns the
-/// published flag.
+/// Offers `bytes` of data, or nothing if that is nullptr. longest: offer of any rank. Returns the published
+/// flag.
 template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
-[[gnu::always_inline]] inline std::uint64_t ImmediateExchangeOf<Area>::offer(const std::byte* data,
-                                                                             std::size_t bytes,
-                                                                             std::uint64_t tag,
-                                                                             Waiter& waiter) {
+[[gnu::always_inline]] inline std::uint64_t ImmediateExchangeOf<Area>::offer(
+    const std::byte* data, std::size_t bytes, std::size_t longest, std::uint64_t tag, Waiter& waiter) {
   ++exchange_;
   if (exchange_ - entered_ >= Area::kLines) [[unlikely]]
     await_all(exchange_ - Area::kLines / 2, waiter);
-  if constexpr (kWhere == Where::kRing) reserve(bytes, waiter);
+  if constexpr (kWhere == Where::kRing) reserve(longest, waiter);
   end_of_[exchange_ % end_of_.size()] = end_;
   typename Area::Line& line = line_in(*own_, exchange_);
   if (data != nullptr) {
@@ -196,7 +194,7 @@ template <typename ImmediateExchangeOf<Area>::Where kWhere>
   line.published.publish(flag);
   const typename Area::Line& next = line_in(*own_, exchange_ + immediate::kLinesAhead);
   immediate::prefetch_for_writing(&next, 1);
-  if (kWhere == Where::kLine && sizeof(typename Area::Flag) + bytes > kCacheLine)
+  if (kWhere == Where::kLine && sizeof(typename Area::Flag) + longest > kCacheLine)
     immediate::prefetch_for_writing(reinterpret_cast<const std::byte*>(&next) + kCacheLine, 1);
   return flag;
 }
@@ -273,7 +271,7 @@ template <class Area>
 template <typename ImmediateExchangeOf<Area>::Where kWhere>
 [[gnu::always_inline]] inline void ImmediateExchangeOf<Area>::exchange(const Call& call, std::size_t offered,
                                                                        std::uint64_t tag, Waiter& waiter) {
-  const std::uint64_t flag = offer<kWhere>(offer_of(call), offered, tag, waiter);
+  const std::uint64_t flag = offer<kWhere>(offer_of(call), offered, offered, tag, waiter);
   if (call.collective == Collective::kReduce) {
     if (self_ != call.root) return;
     for (int rank = 0; rank < size(); ++rank)
@@ -339,7 +337,7 @@ void ImmediateExchangeOf<Area>::announce(const Call& call, CallFamily family, Wa
   const CallNote note(call, family);
   const std::uint64_t word = note.word();
   const std::uint64_t flag = offer<Where::kLine>(reinterpret_cast<const std::byte*>(&word), sizeof(word),
-                                                 ExchangeTag::of(note), waiter);
+                                                 sizeof(word), ExchangeTag::of(note), waiter);
   if (call.collective != Collective::kBroadcast || call.root == self_) return;
   await(call.root, flag, waiter);
   if (note_in(call.root, flag) != note) throw_different(call.root, flag);

@@ -33,6 +33,29 @@ TEST(Machine, PlacesTheThreadWhereItIsBound) {
   sched_setaffinity(0, sizeof(before), &before);
 }
 
+/// The lowest CPU that shares the last-level cache of CPU 1, on such a machine.
+int first_of_cache_on(const char* machine) {
+  setenv("HWLOC_SYNTHETIC", machine, 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);  // that it asks this machine for the binding
+  const Machine synthetic;
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+  return synthetic.place_of_this_thread({}).first_of_cache;
+}
+
+TEST(Machine, SaysWhichRanksShareALastLevelCache) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(1, &one);
+  if (sched_setaffinity(0, sizeof(one), &one) != 0) GTEST_SKIP() << "this machine has no CPU 1";
+  EXPECT_EQ(first_of_cache_on("l3:2 l2:2 core:1 pu:1"), 0);
+  EXPECT_EQ(first_of_cache_on("l3:4 core:1 pu:1"), 1);
+  EXPECT_EQ(first_of_cache_on("l2:1 core:4 pu:1"), 0) << "the last one there is";
+  EXPECT_EQ(first_of_cache_on("core:4 pu:1"), 1) << "none is known";
+  sched_setaffinity(0, sizeof(before), &before);
+}
+
 /// Which NUMA node the thread is bound to on a machine of so many, with a CPU each; bound to CPU 0, or not.
 std::optional<int> numa_node_on(const char* machine, bool bound) {
   setenv("HWLOC_SYNTHETIC", machine, 1);

@@ -30,6 +30,12 @@ std::vector<Conditions> machines() {
       for (const bool oversubscribed : {false, true})
         all.push_back(
             {.shape = {ranks, 1, ranks}, .single_copy = single_copy, .oversubscribed = oversubscribed});
+  for (const int ranks : {8, 33, 128, 256})
+    for (const bool oversubscribed : {false, true})
+      all.push_back({.shape = {ranks, 1, ranks},
+                     .single_copy = true,
+                     .oversubscribed = oversubscribed,
+                     .tiers = ranks > 64 ? 3 : 2});
   for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
     for (const int per_host : {1, 2, 3, 8})
       for (const bool hier : {false, true})
@@ -79,11 +85,14 @@ std::string decisions() {
   for (const Conditions& machine : machines()) {
     const connect::Shape& shape = machine.shape;
     const std::size_t small =
-        shape.hosts == 1 && shape.ranks > 1 ? immediate_below(machine, Collective::kAllreduce, {}) - 1 : 0;
-    text += loom::format("ranks {} hosts {} per host {}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
+        shape.hosts == 1 && shape.ranks > 1
+            ? std::max<std::size_t>(immediate_below(machine, Collective::kAllreduce, {}), 1) - 1
+            : 0;
+    text += loom::format("ranks {} hosts {} per host {}{}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
                          shape.ranks, shape.hosts, shape.ranks_per_host,
                          machine.single_copy ? " single_copy" : "",
-                         machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "", small,
+                         machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "",
+                         machine.tiers > 1 ? loom::format(" tiers {}", machine.tiers) : "", small,
                          may_use_pairwise(shape), suits_dbt(shape), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;

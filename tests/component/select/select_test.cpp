@@ -82,6 +82,31 @@ TEST(Plan, TakesTurnsOnCpusIntoAccount) {
   EXPECT_EQ(planned(Collective::kAllGather, 64 << 10, true), Algorithm::kCico);
 }
 
+TEST(Plan, GoesInGroupsWhereManyRanksExchangeLittle) {
+  using device::Collective;
+  const auto planned = [](Collective collective, int ranks, std::size_t bytes, bool oversubscribed = false,
+                          int tiers = 2) {
+    return plan(collective, {ranks, 1, ranks}, bytes, {.oversubscribed = oversubscribed, .tiers = tiers});
+  };
+  for (const Collective collective :
+       {Collective::kAllreduce, Collective::kReduce, Collective::kAllGather, Collective::kBarrier}) {
+    const std::size_t bytes = collective == Collective::kBarrier ? 0 : 8;
+    EXPECT_EQ(planned(collective, 31, bytes), Algorithm::kImmediate);
+    for (const int ranks : {32, 64, 192}) {
+      EXPECT_EQ(planned(collective, ranks, bytes), Algorithm::kTiered) << name_of(collective);
+      if (bytes > 0) {
+        EXPECT_NE(planned(collective, ranks, 16 << 10), Algorithm::kTiered) << name_of(collective);
+      }
+      EXPECT_EQ(planned(collective, ranks, bytes, true), Algorithm::kImmediate) << "ranks share CPUs";
+      EXPECT_EQ(planned(collective, ranks, bytes, false, 1), Algorithm::kImmediate) << "there are no groups";
+    }
+  }
+  EXPECT_EQ(planned(Collective::kBroadcast, 192, 8), Algorithm::kImmediate);
+  // Operands of all ranks together.
+  EXPECT_EQ(planned(Collective::kAllreduce, 64, 128), Algorithm::kTiered);
+  EXPECT_EQ(planned(Collective::kAllreduce, 64, 136), Algorithm::kImmediate);
+}
+
 TEST(Plan, HasACandidateWhereMachinesDiffer) {
   using device::Collective;
   using Answer = std::pair<Algorithm, std::optional<Algorithm>>;

@@ -1,6 +1,6 @@
-// Small messages of one host (ImmediateExchange), simulated: ranks in one thread, each going on by a step
-// when it is told to. The code is the product's, with lines and a ring so few and small that they come round
-// soon.
+// Small messages of one host (ImmediateExchange and TieredExchange), simulated: ranks in one thread, each
+// going on by a step when it is told to. The code is the product's, with lines and a ring so few and small
+// that they come round soon.
 //
 // A rank stops before and after it publishes, and before each look at another's flag. What it reads after a
 // look it reads at once: whatever another rank could overwrite between the two it could also overwrite before
@@ -15,7 +15,7 @@
 #include <memory>
 #include <random>
 
-#include "device/host/immediate_exchange_code.hpp"
+#include "device/host/tiered_exchange_code.hpp"
 #include "tests/device/host/fiber.hpp"
 
 // In the simulator there is one thread, and its sanitizer does not know stacks that change.
@@ -70,7 +70,13 @@ struct Made {
   std::size_t count;  ///< elements of a message or block
   int root = 0;
   bool in_place = false;
+  bool tiered = false;
 };
+
+/// Groups of so many, in order of rank.
+Tiers groups_of(int ranks, int most) {
+  return {std::vector<TierPlace>(static_cast<std::size_t>(ranks)), most};
+}
 
 bool has_block_for_each(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
@@ -88,8 +94,13 @@ int value(std::size_t made, int from, int to, std::size_t i) {
 template <class Area>
 class Walker {
  public:
-  Walker(const std::vector<Area*>& areas, int self, bool runs_far, const std::vector<Made>& calls)
-      : exchange_(areas, self, runs_far), self_(self), calls_(calls), fiber_([this] { perform(); }) {}
+  Walker(const std::vector<Area*>& areas, int self, bool runs_far, const Tiers& tiers,
+         const std::vector<Made>& calls)
+      : exchange_(areas, self, runs_far),
+        tiered_(exchange_, tiers),
+        self_(self),
+        calls_(calls),
+        fiber_([this] { perform(); }) {}
 
   bool done() const { return fiber_.done(); }
   /// Runs to where it stops next; false: it has to wait. A rank that looks at a flag for the third time waits
@@ -108,7 +119,8 @@ class Walker {
     for (at_ = 0; at_ < calls_.size() && !::testing::Test::HasFailure(); ++at_) {
       static const WaitPolicy policy{.progress = {}, .check_peers = {}};
       Waiter waiter(policy);
-      exchange_.perform(begin(), waiter);
+      const Call call = begin();
+      calls_[at_].tiered ? tiered_.perform(call, waiter) : exchange_.perform(call, waiter);
       check();
     }
   }
@@ -159,6 +171,7 @@ class Walker {
   }
 
   ImmediateExchangeOf<Area> exchange_;
+  TieredExchangeOf<Area> tiered_;
   int self_;
   const std::vector<Made>& calls_;
   std::size_t at_ = 0;
@@ -170,12 +183,12 @@ class Walker {
 template <class Area>
 class World {
  public:
-  World(int ranks, bool runs_far, const std::vector<Made>& calls) {
+  World(int ranks, bool runs_far, const Tiers& tiers, const std::vector<Made>& calls) {
     for (int rank = 0; rank < ranks; ++rank) areas_.emplace_back(new Area{});
     std::vector<Area*> areas;
     for (const auto& area : areas_) areas.push_back(area.get());
     for (int rank = 0; rank < ranks; ++rank)
-      walkers_.push_back(std::make_unique<Walker<Area>>(areas, rank, runs_far, calls));
+      walkers_.push_back(std::make_unique<Walker<Area>>(areas, rank, runs_far, tiers, calls));
   }
   int size() const { return static_cast<int>(walkers_.size()); }
   bool done(int rank) const { return walkers_[static_cast<std::size_t>(rank)]->done(); }
@@ -197,7 +210,7 @@ struct Explored {
 /// only on how often it has stopped: so the stops of each rank are a state, whatever their order was, and
 /// what a rank reads in a move depends on the state before it.
 template <class Area>
-Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
+Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls, int most_in_group = 2) {
   using State = std::vector<int>;
   struct Tried {
     int ranks = 0;  ///< from 0 on
@@ -213,7 +226,7 @@ Explored explore(int ranks, bool runs_far, const std::vector<Made>& calls) {
     State state(static_cast<std::size_t>(ranks));
     for (const int rank : way) ++state[static_cast<std::size_t>(rank)];
     if (tried[state].ranks == ranks) continue;
-    World<Area> world(ranks, runs_far, calls);
+    World<Area> world(ranks, runs_far, groups_of(ranks, most_in_group), calls);
     for (const int rank : way) EXPECT_TRUE(world.move(rank)) << "what happens depends on more than the state";
     // On from there, as far as there is something new.
     while (!::testing::Test::HasFailure()) {
@@ -246,6 +259,7 @@ Made random_call(std::mt19937& random, int ranks) {
   Made made{.collective = kAll[random() % std::size(kAll)], .count = 0};
   // Broadcasts and reduces are those in which ranks run ahead.
   if (random() % 2 == 0) made.collective = random() % 2 == 0 ? Collective::kBroadcast : Collective::kReduce;
+  made.tiered = random() % 2 == 0;
   if (made.collective == Collective::kBarrier) return made;
   std::size_t most = Area::kMostOffered / sizeof(int);
   if (has_block_for_each(made.collective)) most /= static_cast<std::size_t>(ranks);
@@ -254,6 +268,8 @@ Made random_call(std::mt19937& random, int ranks) {
   made.count = 1 + random() % (random() % 2 == 0 ? std::min<std::size_t>(most, 8) : most);
   made.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   made.in_place = random() % 2 == 0;
+  made.tiered =
+      random() % 2 == 0 && TieredExchangeOf<Area>::takes(made.collective, made.count * sizeof(int), ranks);
   return made;
 }
 
@@ -301,11 +317,42 @@ TEST(LineInterleavings, AreRightInEveryOrderOfPublishingAndLooking) {
   std::printf("%zu states, %zu moves\n", all.states, all.moves);
 }
 
+TEST(LineInterleavings, AreRightInEveryOrderInGroups) {
+#ifdef LOOM_SKIPS_FIBERS
+  GTEST_SKIP() << "no fibers with the thread sanitizer";
+#endif
+  Explored all;
+  const auto add = [&](const Explored& explored) {
+    all.states += explored.states;
+    all.moves += explored.moves;
+  };
+  constexpr std::size_t kInLine = 2, kInRing = 16;
+  for (const Collective collective : kAll)
+    for (const std::size_t count : {kInLine, kInRing}) {
+      if (HasFailure() || !TieredExchangeOf<FewLines>::takes(collective)) continue;
+      const std::size_t some = collective == Collective::kBarrier ? 0 : count;
+      const Made tiered{collective, some, 1, false, true};
+      // Two and one; the other way round for the root, with a call between all ranks, and a sender ahead.
+      const Made in_place{collective, some, 2, true, true}, flat{collective, some, 0};
+      add(explore<FewLines>(3, false, {tiered, in_place}));
+      add(explore<FewLines>(3, false, {{Collective::kBroadcast, count, 0}, tiered, flat}));
+      add(explore<ShortRing>(3, true, {{Collective::kReduce, count, 2, false, true}, tiered}));
+      // Twice two.
+      add(explore<FewLines>(4, false, {tiered}));
+      if (collective == Collective::kBarrier && count == kInLine)
+        add(explore<FewLines>(5, false, {tiered}, 3));
+    }
+  EXPECT_GT(all.states, 1000U);
+  std::printf("%zu states, %zu moves\n", all.states, all.moves);
+}
+
 /// A rank that is chosen goes on for some steps, so that ranks get as far ahead of others as they can; one
 /// rank may hardly ever be chosen.
 template <class Area>
 void go_in_random_order(std::mt19937& random, int ranks, bool runs_far, const std::vector<Made>& calls) {
-  World<Area> world(ranks, runs_far, calls);
+  std::vector<TierPlace> places(static_cast<std::size_t>(ranks));
+  for (TierPlace& place : places) place = {static_cast<int>(random() % 3), static_cast<int>(random() % 2)};
+  World<Area> world(ranks, runs_far, {places, 2 + static_cast<int>(random() % 3)}, calls);
   const int slow = random() % 2 == 0 ? static_cast<int>(random() % static_cast<unsigned>(ranks)) : -1;
   for (int fruitless = 0; !world.done() && !::testing::Test::HasFailure();) {
     const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));

@@ -1,0 +1,204 @@
+#include "device/host/tiered_exchange.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/error.hpp"
+
+namespace loom::device {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<int> leaders(const Tiers& tiers, int tier, int root = -1) {
+  std::vector<int> found;
+  tiers.for_each_in(tier, {0, tiers.ranks()}, [&](const Tiers::Subtree& one) {
+    found.push_back(tiers.rank_at(Tiers::leader(one, root)));
+  });
+  return found;
+}
+
+/// Places of caches of `cores` cores each, `caches` to a NUMA node.
+std::vector<TierPlace> places(int ranks, int cores, int caches) {
+  std::vector<TierPlace> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back({rank / cores, rank / cores / caches});
+  return all;
+}
+
+TEST(Tiers, JoinCachesAndThenTheHost) {
+  const Tiers tiers(places(12, 4, 2), 8);
+  EXPECT_EQ(tiers.tiers(), 2);
+  EXPECT_THAT(leaders(tiers, 1), ElementsAre(0, 4, 8));
+  EXPECT_THAT(leaders(tiers, 1, tiers.position_of(6)), ElementsAre(0, 6, 8));
+  EXPECT_EQ(tiers.subtree(1, 5).first, 4);
+  EXPECT_EQ(tiers.subtree(1, 5).end, 8);
+  EXPECT_EQ(tiers.longest(1), 4);
+}
+
+TEST(Tiers, SplitLargeGroupsEvenly) {
+  const Tiers tiers(places(18, 9, 1), 4);
+  EXPECT_THAT(leaders(tiers, 1), ElementsAre(0, 3, 6, 9, 12, 15));
+  EXPECT_THAT(leaders(tiers, 2), ElementsAre(0, 9));
+  EXPECT_EQ(tiers.tiers(), 3);
+  EXPECT_EQ(Tiers(places(3, 8, 1), 8).tiers(), 1);
+  EXPECT_EQ(Tiers(places(8, 1, 1), 8).tiers(), 1) << "each is alone in its cache";
+}
+
+TEST(Tiers, PutRanksSideBySideWhereTheyArePlacedInTurn) {
+  const Tiers tiers(std::vector<TierPlace>{{7, 1}, {3, 0}, {7, 1}, {3, 0}, {7, 0}}, 8);
+  EXPECT_THAT(leaders(tiers, 0), ElementsAre(0, 2, 1, 3, 4));
+  EXPECT_THAT(leaders(tiers, 1), ElementsAre(0, 1, 4)) << "a cache is one of its NUMA node";
+  for (int rank = 0; rank < 5; ++rank) EXPECT_EQ(tiers.rank_at(tiers.position_of(rank)), rank);
+}
+
+TEST(Tiers, HaveAboutAsManyGroupsAsMembers) {
+  const auto most = [](int ranks) { return Tiers::most_in_group(ranks); };
+  EXPECT_THAT((std::vector{most(1), most(3), most(6), most(9), most(32), most(64), most(192)}),
+              ElementsAre(2, 2, 3, 3, 6, 8, 8));
+}
+
+/// Each rank is a thread, which runs body(rank, exchange, tiered, waiter).
+template <class Body>
+void run_ranks(int ranks, const Tiers& tiers, Body&& body) {
+  std::vector<std::unique_ptr<ImmediateArea>> memory;
+  std::vector<ImmediateArea*> areas;
+  for (int rank = 0; rank < ranks; ++rank)
+    areas.push_back(memory.emplace_back(std::make_unique<ImmediateArea>()).get());
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const WaitPolicy policy{.progress = {}, .check_peers = {}, .oversubscribed = true, .timeout_s = 60};
+      Waiter waiter(policy);
+      ImmediateExchange exchange(areas, rank);
+      TieredExchange tiered(exchange, tiers);
+      try {
+        body(rank, exchange, tiered, waiter);
+      } catch (const Error& error) {
+        exchange.abandon();
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+}
+
+/// Numbers whose sum depends on the order in which they are added.
+double operand(int rank, std::size_t i) {
+  return (rank % 3 == 0 ? 1e16 : 1.0) * (rank % 2 == 0 ? 1 : -1) / (1.0 + static_cast<double>(i));
+}
+
+TEST(TieredExchange, GivesTheBitsOfAnExchangeBetweenAll) {
+  for (const int ranks : {2, 3, 6, 8, 11})
+    for (const int most : {2, 3, 8})
+      run_ranks(
+          ranks, Tiers(places(ranks, 4, 1), most),
+          [&](int rank, ImmediateExchange& exchange, TieredExchange& tiered, Waiter& waiter) {
+            for (std::size_t count = 1;
+                 count * sizeof(double) <= ImmediateArea::kMostOffered / static_cast<std::size_t>(ranks);
+                 count = count * 3 + 1)
+              for (const Collective collective :
+                   {Collective::kAllreduce, Collective::kReduce, Collective::kAllGather}) {
+                Call call{.collective = collective,
+                          .count = count,
+                          .type = Type::kDouble,
+                          .root = static_cast<int>(count) % ranks};
+                std::vector<double> in(count), flat(count * static_cast<std::size_t>(ranks)), here(flat);
+                for (std::size_t i = 0; i < count; ++i) in[i] = operand(rank, i);
+                call.in = reinterpret_cast<const std::byte*>(in.data());
+                call.out = reinterpret_cast<std::byte*>(flat.data());
+                exchange.perform(call, waiter);
+                call.out = reinterpret_cast<std::byte*>(here.data());
+                tiered.perform(call, waiter);
+                ASSERT_EQ(std::memcmp(flat.data(), here.data(), flat.size() * sizeof(double)), 0)
+                    << ranks << " ranks in groups of " << most << ", " << count << " elements";
+              }
+          });
+}
+
+TEST(TieredExchange, GoesOnForLongerThanThereAreLinesAndRoom) {
+  constexpr int kRanks = 5, kCalls = 1500;
+  run_ranks(kRanks, Tiers(places(kRanks, 8, 1), 2),
+            [](int rank, ImmediateExchange& exchange, TieredExchange& tiered, Waiter& waiter) {
+              std::vector<std::int32_t> in(600), out(600);
+              for (int at = 0; at < kCalls; ++at) {
+                const std::size_t count = at % 3 == 0 ? 600 : 1 + static_cast<std::size_t>(at % 40);
+                for (std::size_t i = 0; i < count; ++i) in[i] = at + rank;
+                Call call{.collective = at % 4 == 1 ? Collective::kReduce : Collective::kAllreduce,
+                          .in = reinterpret_cast<const std::byte*>(in.data()),
+                          .out = reinterpret_cast<std::byte*>(out.data()),
+                          .count = count,
+                          .type = Type::kInt32,
+                          .root = at / 50 % kRanks};
+                if (at % 7 == 6)
+                  exchange.perform(call, waiter);
+                else
+                  tiered.perform(call, waiter);
+                if (call.collective == Collective::kReduce && rank != call.root) continue;
+                ASSERT_EQ(out[count - 1], kRanks * at + kRanks * (kRanks - 1) / 2) << "call " << at;
+              }
+            });
+}
+
+TEST(TieredExchange, NobodyLeavesABarrierBeforeAllHaveCome) {
+  constexpr int kRanks = 9;
+  std::atomic<int> came{0};
+  run_ranks(kRanks, Tiers(places(kRanks, 3, 1), 2),
+            [&](int, ImmediateExchange&, TieredExchange& tiered, Waiter& waiter) {
+              for (int at = 1; at <= 200; ++at) {
+                ++came;
+                tiered.perform({.collective = Collective::kBarrier}, waiter);
+                ASSERT_GE(came.load(), at * kRanks);
+                tiered.perform({.collective = Collective::kBarrier}, waiter);
+              }
+            });
+}
+
+TEST(TieredExchange, TellsRanksThatAreInDifferentCalls) {
+  constexpr int kRanks = 8;
+  for (int odd = 0; odd < kRanks; ++odd) {
+    std::atomic<int> failed{0}, saw_difference{0};
+    std::vector<std::unique_ptr<ImmediateArea>> memory;
+    std::vector<ImmediateArea*> areas;
+    for (int rank = 0; rank < kRanks; ++rank)
+      areas.push_back(memory.emplace_back(std::make_unique<ImmediateArea>()).get());
+    {
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < kRanks; ++rank)
+        threads.emplace_back([&, rank] {
+          ImmediateExchange exchange(areas, rank);
+          const WaitPolicy policy{.progress = {},
+                                  .check_peers = [&] { exchange.check_calls(); },
+                                  .oversubscribed = true,
+                                  .timeout_s = 60};
+          Waiter waiter(policy);
+          TieredExchange tiered(exchange, Tiers(places(kRanks, 8, 1), 3));
+          std::uint64_t in[4]{}, out[4];
+          Call call{.collective = Collective::kAllreduce,
+                    .in = reinterpret_cast<const std::byte*>(in),
+                    .out = reinterpret_cast<std::byte*>(out),
+                    .count = rank == odd ? 4U : 2U,
+                    .type = Type::kUint64};
+          try {
+            tiered.perform(call, waiter);
+            tiered.perform(call, waiter);  // what a rank may have missed in the first it sees here
+          } catch (const DifferentCall&) {
+            ++saw_difference;
+            ++failed;
+            exchange.abandon();
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::kGivenUp);
+            ++failed;
+            exchange.abandon();
+          }
+        });
+    }
+    EXPECT_EQ(failed.load(), kRanks) << "odd: " << odd;
+    EXPECT_GE(saw_difference.load(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace loom::device
