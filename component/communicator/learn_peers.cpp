@@ -223,7 +223,9 @@ connect::Job join_hosts(const Member& member, Agreement& agreement, const std::v
                         const std::vector<std::byte>& summary) {
   const std::int32_t leader = leaders[static_cast<std::size_t>(member.rank)];
   const std::uint64_t word = connect::word_of(leader, leader, summary);
-  const auto [most, least_inverted] = agreement.largest({word, ~word});
+  const std::uint64_t mark =
+      topo::fingerprint({reinterpret_cast<const char*>(summary.data()), summary.size()});
+  const auto [most, least_inverted] = agreement.largest({mark, ~mark});
   const bool one_kind = most == ~least_inverted;
   std::vector<std::uint64_t> words;
   if (one_kind)

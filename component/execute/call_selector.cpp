@@ -114,8 +114,10 @@ void CallSelector::explain(Algorithm algorithm, const device::Call& call, CallFo
   explain_once({call.collective, algorithm, form}, call, [&](std::size_t) {
     return loom::format("{}: {}", name_of(algorithm),
                         !reason.empty() ? std::string(reason)
-                                        : reason_of(conditions(), call.collective, bytes_of(call),
-                                                    form != CallForm::kNonblocking, member_.group->tune));
+                        : algorithm == Algorithm::kFallback && links_.state == LinkState::kFailed
+                            ? "loom could not connect the ranks"
+                            : reason_of(conditions(), call.collective, bytes_of(call),
+                                        form != CallForm::kNonblocking, member_.group->tune));
   });
 }
 

@@ -222,6 +222,9 @@ static enum loom_exchanged test_step(struct coll_loom_module* self) {
       error = request->req_status.MPI_ERROR;
     else if (i < exchanging->receives && request->req_status._ucount == 0)
       return end_by(self, LOOM_EXCHANGE_LEFT);
+    else if (i < exchanging->receives && is_with_peers(exchanging) &&
+             request->req_status._ucount != exchanging->wanted.bytes_per_rank)
+      error = MPI_ERR_TRUNCATE;
   }
   if (error != OMPI_SUCCESS) return fail(self, error);
   if (ended < exchanging->under_way) {

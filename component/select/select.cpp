@@ -131,7 +131,7 @@ std::string why_none(const Conditions& conditions, Collective collective) {
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
                       const Tune& tune) {
   const Choice choice = choose(conditions, collective, bytes, may_wait, tune);
-  if (choice.algorithm != choose(conditions, collective, bytes, may_wait).algorithm)
+  if (choice != choose(conditions, collective, bytes, may_wait))
     return "a rule of coll_loom_tune";
   const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
   if (all.empty()) return why_none(conditions, collective);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "component/setup/bootstrap.hpp"
 #include "component/setup/process.hpp"
 
@@ -34,9 +35,12 @@ class GatheredBytes {
   GatheredBytes(std::vector<std::byte> all, std::size_t stride, Peers ranks = {})
       : all_(std::move(all)), stride_(stride), ranks_(std::move(ranks)) {}
 
-  /// One of the ranks.
+  /// One of the ranks; throws Error for another.
   std::span<const std::byte> operator[](int rank) const {
-    const auto place = ranks_.empty() ? rank : std::ranges::lower_bound(ranks_, rank) - ranks_.begin();
+    const auto found = std::ranges::lower_bound(ranks_, rank);
+    if (!ranks_.empty() && (found == ranks_.end() || *found != rank))
+      throw Error(ErrorCode::kInternal, loom::format("Nothing was gathered from rank {}.", rank));
+    const auto place = ranks_.empty() ? rank : found - ranks_.begin();
     return std::span(all_).subspan(static_cast<std::size_t>(place) * stride_, stride_);
   }
 
