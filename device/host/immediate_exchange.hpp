@@ -31,8 +31,9 @@ static_assert(sizeof(ImmediateLine) == 2 * kCacheLine);
 /// part of. So a rank that takes an offer sees by the same look whether the other is in the same call with as
 /// many bytes. Numbers may wrap: those that are compared are at most kLines apart.
 struct ExchangeTag {
-  static constexpr unsigned kBits = 20;
-  static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
+  static constexpr unsigned kBits = 24, kBitsOfCall = 20;
+  static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBitsOfCall) - 1;  ///< what it says of the call
+  static constexpr int kMostSteps = 1 << (kBits - kBitsOfCall);
   /// In place of a collective: the rank is in a call of another family, whose note is the payload.
   static constexpr unsigned kOther = 7;
 
@@ -41,6 +42,11 @@ struct ExchangeTag {
   }
   static constexpr std::uint64_t of(const CallNote& other) {
     return static_cast<std::uint64_t>(other.kind()) * 8 + kOther;
+  }
+  /// Of a call that takes several exchanges, each with other ranks: so a rank that is another number of
+  /// exchanges ahead is not mistaken for one in the same step.
+  static constexpr std::uint64_t in_step(std::uint64_t tag, int step) {
+    return (tag & kMask) | static_cast<std::uint64_t>(step) << kBitsOfCall;
   }
   static constexpr bool is_other(std::uint64_t tag) { return (tag & 7) == kOther; }
   /// Not of a tag that is_other().
@@ -160,7 +166,7 @@ class ImmediateExchangeOf {
   const std::byte* take(int rank, std::uint64_t flag, Waiter& waiter);
   void await(int rank, std::uint64_t flag, Waiter& waiter);
   [[noreturn]] void throw_different(int rank, std::uint64_t seen);
-  CallNote note_in(int rank, std::uint64_t flag) const;
+  CallNote note_in(int rank, std::uint64_t exchange, std::uint64_t flag) const;
   void await_all(std::uint64_t exchange, Waiter& waiter);
   void perform_tagged(const Call& call, std::size_t call_bytes, Waiter& waiter);
   void perform_in_ring(const Call& call, std::size_t offered, std::size_t call_bytes, Waiter& waiter);
@@ -183,6 +189,7 @@ class ImmediateExchangeOf {
   std::uint64_t entered_;     ///< all ranks are known to have published this exchange
   std::uint64_t level_;       ///< the last one in which everybody read everybody; the same on all ranks
   std::uint64_t parted_ = 0;  ///< the last one in which a rank was seen in another call
+  std::uint64_t began_ = 0;   ///< the first one of a call of several that is not over; 0: there is none
   // Places in the ring count on from turn to turn: where this exchange's offers, or the last ones there were,
   // begin and end.
   std::uint64_t place_ = 0, end_ = 0;

@@ -113,19 +113,19 @@ template <class Area>
 template <class Area>
 [[gnu::cold, gnu::noinline]] void ImmediateExchangeOf<Area>::throw_different(int rank, std::uint64_t seen) {
   if (seen == StepFlag::kAbandoned) immediate::gave_up(rank);
-  const CallNote mine = note_in(self_, line_of(self_, exchange_).published.value());
-  const CallNote its = note_in(rank, seen);
+  const CallNote mine = note_in(self_, exchange_, line_of(self_, exchange_).published.value());
+  const CallNote its = note_in(rank, exchange_, seen);
   parted_ = exchange_--;
   end_ = end_of_[exchange_ % end_of_.size()];
   throw DifferentCall(rank, its, mine, CallProgress::kNone);
 }
 
-/// The call that the rank's line of this exchange tells of; `flag` was seen there.
+/// The call that the rank's line of the exchange tells of; `flag` was seen there.
 template <class Area>
-CallNote ImmediateExchangeOf<Area>::note_in(int rank, std::uint64_t flag) const {
+CallNote ImmediateExchangeOf<Area>::note_in(int rank, std::uint64_t exchange, std::uint64_t flag) const {
   if (!ExchangeTag::is_other(flag)) return ExchangeTag::note(flag);
   std::uint64_t word;
-  std::memcpy(&word, line_of(rank, exchange_).payload, sizeof(word));
+  std::memcpy(&word, line_of(rank, exchange).payload, sizeof(word));
   return CallNote::from_word(word);
 }
 
@@ -340,26 +340,29 @@ void ImmediateExchangeOf<Area>::announce(const Call& call, CallFamily family, Wa
                                                  sizeof(word), ExchangeTag::of(note), waiter);
   if (call.collective != Collective::kBroadcast || call.root == self_) return;
   await(call.root, flag, waiter);
-  if (note_in(call.root, flag) != note) throw_different(call.root, flag);
+  if (note_in(call.root, exchange_, flag) != note) throw_different(call.root, flag);
 }
 
 template <class Area>
 void ImmediateExchangeOf<Area>::check_calls() const {
-  const std::uint64_t flag = line_of(self_, exchange_).published.value();
   const auto is_broadcast = [](std::uint64_t tag) {
     const unsigned kind = ExchangeTag::is_other(tag) ? (tag & ExchangeTag::kMask) >> 3 & 31 : tag & 7;
     return kind == static_cast<unsigned>(Collective::kBroadcast);
   };
   for (int k = 0; k < size() - 1 && exchange_ > 0; ++k) {
     const int rank = other_position(self_, k);
-    const std::uint64_t seen = line_of(rank, exchange_).published.value();
     for (std::uint64_t later = 0; later < 3; ++later)  // abandon() may leave two of them
       if (line_of(rank, exchange_ + later).published.value() == StepFlag::kAbandoned)
         immediate::gave_up(rank);
-    if (!ExchangeTag::has_come(seen, exchange_)) continue;
-    if (is_broadcast(seen) && is_broadcast(flag)) continue;
-    const CallNote its = note_in(rank, seen), mine = note_in(self_, flag);
-    if (its != mine) throw DifferentCall(rank, its, mine, CallProgress::kMore);
+    // In a call of several, this rank looks at few of the others.
+    for (std::uint64_t exchange = began_ != 0 ? began_ : exchange_; exchange <= exchange_; ++exchange) {
+      const std::uint64_t seen = line_of(rank, exchange).published.value();
+      if (seen == StepFlag::kAbandoned || !ExchangeTag::has_come(seen, exchange)) continue;
+      const std::uint64_t flag = line_of(self_, exchange).published.value();
+      if (is_broadcast(seen) && is_broadcast(flag)) continue;
+      const CallNote its = note_in(rank, exchange, seen), mine = note_in(self_, exchange, flag);
+      if (its != mine) throw DifferentCall(rank, its, mine, CallProgress::kMore);
+    }
   }
 }
 

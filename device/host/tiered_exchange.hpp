@@ -16,7 +16,7 @@ namespace loom::device {
 /// Exchanges of a communicator beside those of its ImmediateExchangeOf, in the same lines and with the same
 /// numbers, so that ranks in different calls see it. Each tier takes one exchange on the way up and one on
 /// the way down, in which every rank publishes, even if it offers nothing. So exchanges keep their meaning:
-/// who has published one has left those before it.
+/// who has published one has left those before it. Each says which step of the call it is.
 template <class Area>
 class TieredExchangeOf {
  public:
@@ -58,6 +58,7 @@ class TieredExchangeOf {
   int root_ = -1;  ///< position
   std::size_t bytes_ = 0;
   std::uint64_t tag_ = 0;
+  int step_ = 0;
 };
 extern template class TieredExchangeOf<ImmediateArea>;
 using TieredExchange = TieredExchangeOf<ImmediateArea>;

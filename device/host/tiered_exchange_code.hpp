@@ -23,8 +23,9 @@ template <class Area>
 template <class Take>
 void TieredExchangeOf<Area>::step(const std::byte* data, std::size_t bytes, std::size_t longest,
                                   Waiter& waiter, Take&& take) {
+  const std::uint64_t tag = ExchangeTag::in_step(tag_, step_++);
   const auto by = [&]<auto kWhere>() {
-    const std::uint64_t flag = exchange_.template offer<kWhere>(data, bytes, longest, tag_, waiter);
+    const std::uint64_t flag = exchange_.template offer<kWhere>(data, bytes, longest, tag, waiter);
     take([&](int position) {
       const std::byte* const offered =
           exchange_.template take<kWhere>(tiers_.rank_at(position), flag, waiter);
@@ -93,10 +94,15 @@ void TieredExchangeOf<Area>::perform_part(const Call& call, std::size_t call_byt
   bytes_ = call.bytes();
   root_ = rooted ? tiers_.position_of(call.root) : -1;
   tag_ = ExchangeTag::of(call.collective, call_bytes);
+  step_ = 0;
+  exchange_.began_ = first;
   if (bytes_ > 0) std::memcpy(at(self_), call.in, bytes_);
   const int top = tiers_.tiers() - 1;
   for (int tier = 0; tier <= top; ++tier) rise(tier, tier == top && !rooted, waiter);
-  if (rooted && self_ != root_) return;
+  if (rooted && self_ != root_) {
+    exchange_.began_ = 0;
+    return;
+  }
   const bool has_all = rooted || Tiers::leader(tiers_.subtree(top, self_), root_) == self_;
   if (has_all && is_reduction(call.collective)) reduce(call);
   if (has_all && call.collective == Collective::kAllGather) unpack(call);
@@ -106,6 +112,7 @@ void TieredExchangeOf<Area>::perform_part(const Call& call, std::size_t call_byt
   // What has come down, or to the root, has come from all: they have entered the call.
   exchange_.entered_ = std::max(exchange_.entered_, first);
   if (!rooted) exchange_.level_ = exchange_.exchange_;
+  exchange_.began_ = 0;
 }
 
 }  // namespace loom::device

@@ -200,5 +200,47 @@ TEST(TieredExchange, TellsRanksThatAreInDifferentCalls) {
   }
 }
 
+/// Every rank looks at few others, and a leader's extra call shifts all that it publishes by one.
+TEST(TieredExchange, SeesARankThatHasMadeACallMore) {
+  constexpr int kRanks = 8;
+  for (int odd = 0; odd < kRanks; ++odd) {
+    std::atomic<int> failed{0};
+    std::vector<std::unique_ptr<ImmediateArea>> memory;
+    std::vector<ImmediateArea*> areas;
+    for (int rank = 0; rank < kRanks; ++rank)
+      areas.push_back(memory.emplace_back(std::make_unique<ImmediateArea>()).get());
+    {
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < kRanks; ++rank)
+        threads.emplace_back([&, rank] {
+          ImmediateExchange exchange(areas, rank);
+          const WaitPolicy policy{.progress = {},
+                                  .check_peers = [&] { exchange.check_calls(); },
+                                  .oversubscribed = true,
+                                  .timeout_s = 60};
+          Waiter waiter(policy);
+          TieredExchange tiered(exchange, Tiers(places(kRanks, 2, 2), 2));
+          std::uint64_t in[2]{}, out[2];
+          Call call{.collective = Collective::kAllreduce,
+                    .in = reinterpret_cast<const std::byte*>(in),
+                    .out = reinterpret_cast<std::byte*>(out),
+                    .count = 2U,
+                    .type = Type::kUint64};
+          Call sent = call;
+          sent.collective = Collective::kBroadcast;
+          sent.root = odd;
+          try {
+            if (rank == odd) exchange.perform(sent, waiter);
+            for (int repetition = 0; repetition < 3; ++repetition) tiered.perform(call, waiter);
+          } catch (const Error&) {
+            ++failed;
+            exchange.abandon();
+          }
+        });
+    }
+    EXPECT_EQ(failed.load(), kRanks) << "odd: " << odd;
+  }
+}
+
 }  // namespace
 }  // namespace loom::device
