@@ -10,7 +10,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -41,6 +43,13 @@ struct Facts {
 
 double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// As Open MPI reads booleans.
+bool is_truth_value(const std::string& text) {
+  constexpr std::array<const char*, 8> kWords{"true", "false", "yes", "no", "t", "f", "y", "n"};
+  const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  return text.empty() || is_number || std::ranges::find(kWords, text) != kWords.end();
 }
 
 Facts facts_of_this_rank(loom::mpi::ToolInterface& tool) {
@@ -162,6 +171,12 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
     findings.fails("plugin",
                    loom::format("there is none on {} ({})", ranks_text(without), hosts_text(all, without)),
                    "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
+    return false;
+  }
+  const char* const given = std::getenv("OMPI_MCA_coll_loom_enable");
+  if (off.size() == all.size() && given != nullptr && !is_truth_value(given)) {
+    findings.fails(kEnabledTopic, loom::format("coll_loom_enable is \"{}\", which Open MPI refuses", given),
+                   "mpirun --mca coll_loom_enable 1");
     return false;
   }
   if (off.size() == all.size()) {

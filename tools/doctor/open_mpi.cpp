@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -99,19 +100,32 @@ class OpenMpiCheck {
     return run(arguments, kLimit, environment);
   }
 
-  /// Open MPI takes variables that it does not know without a word.
+  /// Open MPI takes variables that it does not know without a word, from the environment and from its files.
   void look_at_names() {
     const std::string prefix = "OMPI_MCA_";
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string set(*entry), name = set.substr(0, set.find('='));
-      if (name.starts_with(prefix) && name.find("loom") != std::string::npos) unknown_.push_back(name);
+      if (name.starts_with(prefix) && name.find("loom") != std::string::npos)
+        unknown_.push_back({name.substr(prefix.size()), name + " is set"});
+    }
+    const char* const home = std::getenv("HOME");
+    const std::string etc = value_of(ask({"--path", "sysconfdir"}).out, "path:sysconfdir").value_or("");
+    for (const std::string& path : {std::string(home == nullptr ? "" : home) + "/.openmpi/mca-params.conf",
+                                    etc + "/openmpi-mca-params.conf"}) {
+      std::ifstream file(path);
+      for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line.substr(0, line.find('=')));
+        std::string name;
+        if (words >> name && !name.starts_with('#') && name.find("loom") != std::string::npos)
+          unknown_.push_back({name, loom::format("{} sets {}", path, name)});
+      }
     }
   }
   /// Once the known ones are known.
   void tell_unknown_names() {
-    for (const std::string& name : unknown_)
-      if (!parameters_.contains(name.substr(std::string("OMPI_MCA_").size())))
-        findings_.warn("parameters", name + " is set, and loom has no such variable",
+    for (const auto& [name, how] : unknown_)
+      if (!parameters_.contains(name))
+        findings_.warn("parameters", how + ", and loom has no such variable",
                        "docs/parameters.md has the names");
   }
 
@@ -301,7 +315,8 @@ class OpenMpiCheck {
   Findings& findings_;
   OpenMpi found_;
   std::map<std::string, Parameter> parameters_;
-  std::vector<std::string> unknown_;  ///< variables of the environment that may be loom's
+  /// Variables that are set and may be loom's: the name, and how it is set.
+  std::vector<std::pair<std::string, std::string>> unknown_;
 };
 
 }  // namespace
