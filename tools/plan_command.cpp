@@ -261,8 +261,8 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
       "plan", "Which algorithm carries a call on a communicator of some form, its predicted time, and why");
   plan.add_option(
       "FILE", options->file,
-      "machine file: one rank for each of its GPUs on each host; with --memory device this machine "
-      "unless there is one");
+      "topology file of each host, NCCL's XML or hwloc's, as loom topo convert writes it: one rank for each "
+      "of its GPUs. Without one: no machine, or with --memory device this one");
   plan.add_option("--memory", options->memory,
                   "where the buffers of all ranks lie: host, or device: on the machine's GPUs (host)")
       ->check(CLI::IsMember({"host", "device"}));
@@ -281,15 +281,17 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   plan.add_flag("--json", options->json, "as JSON");
   add_model(plan, options->model);
   plan.footer(
+      "Examples:\n"
+      "  loom plan --hosts 2 --ranks-per-host 16\n"
+      "  loom topo convert --to nccl -o here.xml && loom plan here.xml --memory device --hosts 4\n\n"
       "Between hosts it takes links between node leaders for granted: the plugin makes them at the 64th "
-      "small call, or "
-      "with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts, of kernels for "
-      "the ports of FILE; the plugin "
-      "compares "
-      "times, so only their order counts. With --memory device it says by which links and protocol kernels "
-      "carry a call, over the channels that the plugin finds there, and what staging would take. Operations "
-      "and types are such as GPUs have. Multicast (NVLS) and NVLink between hosts are offline: no prediction "
-      "has them.");
+      "small "
+      "call, or with the first large one. Times are predicted for 100 Gbit/s and 1.3 us between hosts, of "
+      "kernels for the ports of FILE; the plugin compares times, so only their order counts. With --memory "
+      "device it says by which links and protocol kernels carry a call, over the channels that the plugin "
+      "finds there, and what staging would take. Operations and types are such as GPUs have. Multicast "
+      "(NVLS) "
+      "and NVLink between hosts are offline: no prediction has them.");
   plan.callback([options] { run(*options); });
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "component/core.h"
 
@@ -292,20 +293,56 @@ static void write_value(const struct coll_loom_variable* variable, const void* a
   }
 }
 
+static bool is_number(const struct coll_loom_variable* variable) {
+  return variable->type == COLL_LOOM_INT || variable->type == COLL_LOOM_SIZE ||
+         variable->type == COLL_LOOM_SECONDS;
+}
+
+/* Of the text of a number Open MPI takes what it can read, and a unit of one letter; the rest it drops. */
+static bool is_whole(const struct coll_loom_variable* variable, const char* text) {
+  char* rest;
+  if (variable->type == COLL_LOOM_SECONDS)
+    (void)strtod(text, &rest);
+  else
+    (void)strtoull(text, &rest, 0);
+  if (rest == text) return *text == '\0';
+  if (variable->type == COLL_LOOM_SECONDS) return strcmp(rest, "") == 0 || strcmp(rest, "s") == 0;
+  if (*rest != '\0' && strchr("kKmMgG", *rest) != NULL) ++rest;
+  return strcmp(rest, "") == 0 || strcasecmp(rest, "b") == 0 || strcasecmp(rest, "ib") == 0;
+}
+
+/* A number's text where it can be known: mpirun puts what --mca says into the environment; texts of parameter
+ * files are Open MPI's own. */
+static const char* text_of(const struct coll_loom_variable* variable) {
+  char name[64];
+  snprintf(name, sizeof name, "OMPI_MCA_coll_loom_%s", variable->name);
+  return getenv(name);
+}
+
+static void add_line(char* report, size_t report_bytes, const char* line) {
+  const size_t used = strlen(report);
+  snprintf(report + used, report_bytes - used, "%s", line);
+}
+
 void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes) {
-  size_t used = 0;
   *report = '\0';
   for (const struct coll_loom_variable* variable = coll_loom_variable_table; variable->name; ++variable) {
     void* const at = (char*)values + variable->at;
-    if (is_in_range(variable, at)) continue;
-    char value[128], range[128], otherwise[32];
+    char line[512], value[128], range[128], otherwise[32];
     write_value(variable, at, value, sizeof value);
+    if (is_in_range(variable, at)) {
+      const char* const text = is_number(variable) ? text_of(variable) : NULL;
+      if (text == NULL || is_whole(variable, text)) continue;
+      snprintf(line, sizeof line, "  coll_loom_%s = %.128s is not a number; Open MPI takes it as %s\n",
+               variable->name, text, value);
+      add_line(report, report_bytes, line);
+      continue;
+    }
     coll_loom_write_range(variable, range, sizeof range);
     coll_loom_write_default(variable, otherwise, sizeof otherwise);
-    const int written = snprintf(report + used, report_bytes - used,
-                                 "  coll_loom_%s = %s is out of range (%s); loom takes %s\n", variable->name,
-                                 value, range, otherwise);
-    used += (size_t)written < report_bytes - used ? (size_t)written : report_bytes - used - 1;
+    snprintf(line, sizeof line, "  coll_loom_%s = %s is out of range (%s); loom takes %s\n", variable->name,
+             value, range, otherwise);
+    add_line(report, report_bytes, line);
 
     char** const string = variable->type == COLL_LOOM_STRING ? at : NULL;
     if (string != NULL) free(*string);

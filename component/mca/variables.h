@@ -70,8 +70,9 @@ extern const struct coll_loom_variable coll_loom_variable_table[];
 /* The default; strings are constants, which Open MPI copies as it registers the variable. */
 void coll_loom_set_default(const struct coll_loom_variable* variable, struct coll_loom_variables* values);
 
-/* Gives each variable that is out of range its default, and writes a line about it into report. Strings are
- * from malloc. */
+/* Gives each variable that is out of range its default. Writes a line about each of these into report, and
+ * one about each number of the environment that Open MPI reads otherwise than it is written ("5 min").
+ * Strings are from malloc. */
 void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes);
 
 /* Texts for users: the help, with the names; "256 MiB"; "0 to 100". */

@@ -82,7 +82,7 @@ TEST_F(Plots, RefuseWhatIsNoMeasurement) {
   expect_refused(temporary("a", "no json"), "is not what loom_bench --json writes");
   expect_refused(temporary("b", "[1]"), "is not what loom_bench --json writes");
   expect_refused(temporary("c", R"({"program": "loom_bench", "format": 2})"), "format 2");
-  expect_refused(temporary("d", R"({"program": "loom_bench", "format": 1})"), "lacks something");
+  expect_refused(temporary("d", R"({"program": "loom_bench", "format": 1})"), "is not whole");
   expect_refused(temporary("e", results("bcast", "")), "no results");
 }
 

@@ -97,7 +97,9 @@ std::vector<Measurement> read_measurements(const std::vector<std::string>& files
       if (same == all.end()) same = all.insert(all.end(), Measurement{title, where, {}, {"floor", {}}});
       for (const json& row : parsed.at("results")) add_row(row, name, *same);
     } catch (const json::exception& error) {
-      throw Error(ErrorCode::kBadInput, loom::format("{} lacks something: {}.", file, error.what()));
+      throw Error(ErrorCode::kBadInput,
+                  loom::format("{} is not whole, or was changed since loom_bench --json wrote it ({}).", file,
+                               error.what()));
     }
   }
   for (Measurement& measurement : all) {

@@ -157,6 +157,40 @@ TEST_F(Variables, WithAnotherKnownWordStay) {
   EXPECT_STREQ(values.memory, "host");
 }
 
+/// Of mpirun --mca, which sets the environment. Open MPI itself has read the value by then.
+class NumberOfTheEnvironment : public Variables {
+ protected:
+  ~NumberOfTheEnvironment() override { ::unsetenv(kTimeout), ::unsetenv(kLimit); }
+  static constexpr const char *kTimeout = "OMPI_MCA_coll_loom_timeout",
+                              *kLimit = "OMPI_MCA_coll_loom_memory_limit";
+};
+
+TEST_F(NumberOfTheEnvironment, ThatOpenMpiReadsOtherwiseIsReported) {
+  for (const char* text : {"abc", "5m", "5 s", "-", "s"}) {
+    ::setenv(kTimeout, text, 1);
+    EXPECT_EQ(correct(),
+              std::string("  coll_loom_timeout = ") + text + " is not a number; Open MPI takes it as 0\n");
+  }
+  ::setenv(kTimeout, "1", 1);
+  values.memory_limit = 1;
+  for (const char* text : {"1.5m", "x", "1t", "1mb/s", "k"}) {
+    ::setenv(kLimit, text, 1);
+    EXPECT_THAT(correct(), HasSubstr(std::string("coll_loom_memory_limit = ") + text +
+                                     " is not a number; Open MPI takes it as 1\n"));
+  }
+}
+
+TEST_F(NumberOfTheEnvironment, ThatIsOneIsNotReported) {
+  for (const char* text : {"", "0", "5", "5s", "1e3", " 7", "0.5", "inf"}) {
+    ::setenv(kTimeout, text, 1);
+    EXPECT_THAT(correct(), IsEmpty()) << text;
+  }
+  for (const char* text : {"", "1", "0x10", "1k", "1M", "2g", "64KiB", "64kb", "64B"}) {
+    ::setenv(kLimit, text, 1);
+    EXPECT_THAT(correct(), IsEmpty()) << text;
+  }
+}
+
 TEST_F(Variables, AreReportedAsFarAsThereIsRoom) {
   values.priority = -1;
   values.timeout_s = -1;
