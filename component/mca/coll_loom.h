@@ -74,8 +74,10 @@ struct coll_loom_exchanging {
   int receives; /* so many of the requests are; the others send */
   int under_way;
   bool is_pending, is_left; /* is_left: the others have been told */
-  unsigned tests;           /* of an exchange with peers */
+  bool has_heard;           /* from another rank that it has left */
   ompi_request_t **requests, *few_requests[4];
+  ompi_request_t* watches[8 * sizeof(int)]; /* of an exchange with peers: receives of such news */
+  int watching;
   uint64_t mine[LOOM_MOST_EXCHANGED_WORDS], heard[LOOM_MOST_EXCHANGED_WORDS];
 };
 
