@@ -162,7 +162,7 @@ enum loom_fallback {
                            is no lane for it */
   LOOM_FALLBACK_COUNT
 };
-enum { LOOM_ALGORITHM_COUNT = 14 }; /* of component/select/algorithms.hpp, without the fallback component */
+enum { LOOM_ALGORITHM_COUNT = 15 }; /* of component/select/algorithms.hpp, without the fallback component */
 
 /* Names as in variables: "reduce_scatter_block", "single_copy", "no_kernel". */
 const char* loom_collective_name(enum loom_collective collective);

@@ -222,12 +222,14 @@ void run(const Options& options) {
   const std::optional<topo::System> machine = machine_of(options);
   const std::vector<int> counts = ranks_of_hosts(options, machine ? &*machine : nullptr);
   const connect::Shape shape = shape_of(counts);
-  const Conditions conditions{.shape = shape,
-                              .single_copy = shape.hosts == 1 && !options.no_single_copy,
-                              .hier = may_use_hier(shape),
-                              .oversubscribed = options.oversubscribed,
-                              .tiers = shape.hosts == 1 ? tiers_of(shape.ranks) : 1};
   const Tune tune = tune_of(options);
+  const Conditions conditions{
+      .shape = shape,
+      .single_copy = shape.hosts == 1 && !options.no_single_copy,
+      .hier = may_use_hier(shape),
+      .oversubscribed = options.oversubscribed,
+      .tiers = shape.hosts == 1 ? tiers_of(shape.ranks) : 1,
+      .groups = shape.hosts == 1 && may_have_groups(shape.ranks, tune.names(Algorithm::kTieredCico))};
   for (const std::string& line : tune.without_effect(conditions)) loom::print(stderr, "loom: {}\n", line);
   const std::vector<Call> calls = calls_of(options, shape.ranks);
   *options.exit_code = kOk;

@@ -81,6 +81,9 @@ void Execution::make_executor(Executor& executor, Algorithm algorithm, const dev
       else
         executor.emplace<device::CicoBlocksExecutor>(*links_.cico, call);
       return;
+    case Algorithm::kTieredCico:
+      executor.emplace<device::TieredCicoExecutor>(*links_.groups, call);
+      return;
     case Algorithm::kSingleCopy:
       executor.emplace<device::SingleCopyExecutor>(*links_.cico, links_.pids, call, begun);
       return;

@@ -20,6 +20,7 @@
 #include "device/host/pairwise_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/split_rail_executor.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 
 namespace loom {
 
@@ -28,7 +29,8 @@ using Executor =
     std::variant<std::monostate, device::CicoExecutor, device::SingleCopyExecutor, device::CicoBlocksExecutor,
                  device::CicoScanExecutor, device::LaneExchangeExecutor, device::HierExecutor,
                  device::SplitRailExecutor, device::RootedExecutor, device::DbtExecutor,
-                 device::PairwiseExecutor, device::cuda::ZeroCopyExecutor, device::cuda::KernelExecutor>;
+                 device::PairwiseExecutor, device::TieredCicoExecutor, device::cuda::ZeroCopyExecutor,
+                 device::cuda::KernelExecutor>;
 
 using State = device::RingExecutor::State;
 

@@ -13,6 +13,7 @@
 #include "device/cuda/kernel_way.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/immediate_exchange.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 #include "device/link/shared_fifo.hpp"
 #include "device/link/shared_memory.hpp"
 #include "ucx_transport/transport.hpp"
@@ -21,7 +22,7 @@ namespace loom {
 
 /// To be counted up when a protocol changes in what the list does not have: what messages mean, which
 /// algorithm carries a call, what the set-up exchanges.
-inline constexpr std::uint64_t kProtocolVersion = 22;
+inline constexpr std::uint64_t kProtocolVersion = 23;
 
 /// Links between kernels of different hosts.
 inline constexpr device::steps::ChannelForm kOfGpus = device::cuda::kernel_form(1, false, true, 1);
@@ -50,6 +51,12 @@ inline constexpr auto kForms = std::to_array<std::uint64_t>({
     device::line_stride(device::ImmediateArea::kLines),
     device::ImmediateArea::kMostOffered,
     device::ImmediateArea::kRingBytes,
+    sizeof(device::GroupsBuffer),
+    offsetof(device::GroupsBuffer, rail_flags),
+    offsetof(device::GroupsBuffer, group_banks),
+    offsetof(device::GroupsBuffer, rail_banks),
+    device::GroupsBuffer::kGroupBankBytes,
+    device::GroupsBuffer::kRailBankBytes,
     sizeof(device::SharedFifoHeader),
     offsetof(device::SharedFifoHeader, consumed),
     offsetof(device::SharedFifoHeader, sender_waits),

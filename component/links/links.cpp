@@ -11,7 +11,8 @@ using ucx_transport::NetEnd;
 
 device::SegmentHandle Links::make_segment(const Group& group) {
   if (group.wiring.local.size == 1) return {};
-  segment = device::Segment::create(group.wiring.shape.hosts == 1 ? kOneHostBytes : kOneOfHostsBytes);
+  const std::size_t on_one_host = kOneHostBytes + (group.has_groups() ? sizeof(device::GroupsBuffer) : 0);
+  segment = device::Segment::create(group.wiring.shape.hosts == 1 ? on_one_host : kOneOfHostsBytes);
   return segment.handle();
 }
 
@@ -39,6 +40,11 @@ void Links::join_segments(const Group& group, int rank,
       areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
     immediate = std::make_unique<device::ImmediateExchange>(std::move(areas), rank, group.oversubscribed);
     tiered = std::make_unique<device::TieredExchange>(*immediate, *group.tiers);
+    if (!group.has_groups()) return;
+    std::vector<device::GroupsBuffer*> of_groups;
+    for (const auto& [mate, process] : group.host_mates)
+      of_groups.push_back(reinterpret_cast<device::GroupsBuffer*>(memory_of(mate) + kOneHostBytes));
+    groups.emplace(of_groups, *group.tiers, rank, group.oversubscribed);
     return;
   }
   local.next = ring.next;
@@ -100,6 +106,7 @@ std::string Links::way() const {
 
 std::size_t Links::bytes() const {
   std::size_t bytes = !cico ? 0 : immediate ? kOneHostBytes : kOneOfHostsBytes;
+  if (groups) bytes += sizeof(device::GroupsBuffer);
   for_each_net_end(between_hosts, [&](const NetEnd& end) { bytes += end.bytes(); });
   return bytes;
 }
@@ -108,6 +115,7 @@ void Links::abandon() noexcept {
   number = 0;
   if (immediate) immediate->abandon();
   if (cico) cico->abandon();
+  if (groups) groups->abandon();
   if (exchange) exchange->abandon();
   if (gpus && gpu_state == LinkState::kReady) gpus->abandon();
   if (local.to_next) local.to_next->abandon();

@@ -19,6 +19,7 @@
 #include "device/cuda/gpu_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/grid.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 #include "device/host/tiered_exchange.hpp"
 #include "device/link/shared_fifo.hpp"
 #include "device/link/shared_memory.hpp"
@@ -45,6 +46,7 @@ struct Links {
   std::unique_ptr<device::ImmediateExchange> immediate;  ///< where all ranks are on one host
   std::unique_ptr<device::TieredExchange> tiered;        ///< the same in groups
   std::optional<device::CicoBuffers> cico;               ///< of my host
+  std::optional<device::CicoGroups> groups;              ///< where all ranks are on one host; see Group
   std::optional<device::LaneExchange> exchange;          ///< of a lane, for small calls
   LaneMemory lanes;                               ///< for persistent requests, where all are on one host
   LocalRing local;                                ///< on one of several hosts

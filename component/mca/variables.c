@@ -50,8 +50,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(reproducible),
      .same_on_all_ranks = true,
      .help = "1: reductions of floating-point numbers by the same ranks give the same bits for every message "
-             "size, number of hosts and placement. Between hosts each rank then fetches every operand, which "
-             "is slower"},
+             "size, number of hosts and placement. Between hosts each rank then fetches every operand, and "
+             "on one host none add up in groups, which is slower"},
     {.name = "net_devices",
      .type = COLL_LOOM_STRING,
      .level = 3,

@@ -66,6 +66,17 @@ constexpr std::array kTable{
                  .takes = limits::any_size,
                  .suits = limits::any_size,
                  .cost = costs::cico},
+    AlgorithmRow{
+        .algorithm = Algorithm::kTieredCico,
+        .name = "tiered_cico",
+        .summary = "one host, many ranks: cico in groups of neighbours, between the groups, and back",
+        .in_groups = true,
+        .family = Family::kTieredCico,
+        .carries = limits::tiered_cico_carries,
+        .why_not = limits::needs_groups,
+        .takes = limits::has_bytes,
+        .suits = limits::tiered_cico_suits,
+        .cost = costs::tiered_cico},
     AlgorithmRow{.algorithm = Algorithm::kSingleCopy,
                  .name = "single_copy",
                  .summary = "one host: ranks read each other's buffers (SMSC)",
@@ -141,7 +152,7 @@ static_assert([] {
 
 // Communicators that lack nothing.
 constexpr Conditions kOneHost{
-    .shape = {.ranks = 4, .hosts = 1, .ranks_per_host = 4}, .single_copy = true, .tiers = 2},
+    .shape = {.ranks = 4, .hosts = 1, .ranks_per_host = 4}, .single_copy = true, .tiers = 2, .groups = true},
     kSeveralHosts{.shape = {.ranks = 4, .hosts = 2, .ranks_per_host = 2}, .hier = true};
 
 constexpr std::string_view kFallbackName = "fallback", kStagedName = "staged";

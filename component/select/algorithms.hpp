@@ -19,6 +19,7 @@ enum class Algorithm {
   kImmediate,   ///< one host, small: every rank reads what it needs of what the others offer
   kTiered,      ///< one host with many ranks, small: the same in groups, up and down
   kCico,        ///< one host: copy in, copy out, through a buffer of each rank, tile by tile
+  kTieredCico,  ///< one host with many ranks: the same in groups, and between them
   kSingleCopy,  ///< one host: every rank reads the others' buffers
   kHier,        ///< several hosts: inside each, between the node leaders, and back
   kRing,      ///< several hosts: rings inside and split rails across; unequal hosts: one ring over all ranks
@@ -62,6 +63,7 @@ struct Conditions {
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< on some host ranks outnumber the CPUs that they may use
   int tiers = 1;                ///< of one host: device::Tiers::tiers()
+  bool groups = false;          ///< of one host: there are device::CicoGroups
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 
@@ -72,6 +74,7 @@ struct AlgorithmRow {
   std::string_view summary;  ///< for users
   bool on_devices = false;   ///< for buffers that lie on GPUs on all ranks; the others are for host memory
   bool may_wait = false;     ///< only for calls that may wait for other ranks
+  bool in_groups = false;    ///< sums have other bits than in the order of ranks
   bool varies = false;       ///< its speed differs between machines by up to four times: worth a probe
   /// What a rank of one host announces before it runs a call by this algorithm; empty where it need not.
   std::optional<device::CallFamily> family = {};
@@ -118,6 +121,8 @@ std::size_t whole_message(device::Collective collective, int ranks, std::size_t 
 
 /// The hosts are few enough to link each leader with each other one.
 bool may_use_hier(const connect::Shape& shape);
+/// Ranks of one host get memory for groups; named: the user's rules name the algorithm that needs it.
+bool may_have_groups(int ranks, bool named);
 /// The ranks are few enough to link each with all ranks of other hosts.
 bool may_link_pairwise(const connect::Shape& shape);
 /// And some host has several. Where each host has one, the fallback component's pairwise exchange fills the

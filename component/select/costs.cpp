@@ -3,6 +3,7 @@
 #include "component/select/sizes.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/hier_executor.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 
 namespace loom::costs {
 namespace {
@@ -24,8 +25,9 @@ using sizes::whole;
 constexpr double kUsPerByteImmediate = 0.00004;  // read once, from a cache
 // As the model of cache lines says for 32 to 192 ranks (docs/results/cores.md), like kUsPerRank below.
 constexpr double kUsPerTier = 0.2, kUsPerByteTiered = 0.0003;
-constexpr std::size_t kLineBytes = 16;     // what a rank without bytes costs, in bytes
-constexpr double kUsPerByteCico = 0.0001;  // written and read
+constexpr double kUsPerRankOfGroups = 0.085;  // of those at which a rank looks
+constexpr std::size_t kLineBytes = 16;        // what a rank without bytes costs, in bytes
+constexpr double kUsPerByteCico = 0.0001;     // written and read
 constexpr double kUsPerByteSingleCopy = 0.00007, kUsPerByteSingleCopyUncached = 0.00012;  // by the kernel
 constexpr double kUsPerRank = 0.1;                                                        // a flag of each
 constexpr double kUsPerTurn = 20;  // until a rank that shares a CPU has its turn
@@ -73,6 +75,12 @@ double cico(const Conditions& conditions, Collective collective, std::size_t byt
                            ? kUsPerTurn * cico_turns(collective, offered(conditions, collective, bytes))
                            : 0;
   return 0.9 + kUsPerRank * conditions.shape.ranks + waits +
+         us(received(conditions, collective, bytes), kUsPerByteCico);
+}
+
+double tiered_cico(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const int members = device::CicoGroups::members_of(conditions.shape.ranks);
+  return 0.9 + kUsPerRankOfGroups * (2 * members + conditions.shape.ranks / members) +
          us(received(conditions, collective, bytes), kUsPerByteCico);
 }
 

@@ -8,6 +8,7 @@ namespace loom::costs {
 double copy(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double immediate(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double tiered(const Conditions& conditions, device::Collective collective, std::size_t bytes);
+double tiered_cico(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double cico(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double single_copy(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 double hier(const Conditions& conditions, device::Collective collective, std::size_t bytes);

@@ -11,6 +11,7 @@
 #include "device/host/immediate_exchange.hpp"
 #include "device/host/single_copy_executor.hpp"
 #include "device/host/split_rail_executor.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 #include "device/host/tiered_exchange.hpp"
 
 namespace loom {
@@ -41,6 +42,7 @@ static_assert(kMostImmediateRooted * 8 + 7 <= device::ExchangeTag::kMask,
 // groups. Not measured: as the model of cache lines says for four machines (docs/results/cores.md), with a
 // margin for what it leaves out.
 constexpr int kFewestRanksOfTiers = 32;
+constexpr std::size_t kMostInGroups = 1 * kMiB;
 constexpr std::size_t kMostReducedInTiers = 8 * kKiB, kMostGatheredInTiers = 2 * kKiB;
 // From here on rings are fastest for every collective.
 constexpr std::size_t kRingMinBytes = 512 * kKiB;
@@ -124,6 +126,9 @@ bool immediate_carries(Collective collective) {
 bool tiered_carries(Collective collective) {
   return device::TieredExchange::takes(collective);
 }
+bool tiered_cico_carries(Collective collective) {
+  return device::TieredCicoExecutor::takes(collective);
+}
 bool cico_streams(Collective collective) {
   return device::CicoExecutor::takes(collective);
 }
@@ -174,6 +179,12 @@ const char* needs_one_host(const Conditions& conditions, Collective collective) 
 const char* needs_tiers(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
   return conditions.tiers < 2 ? "there are too few ranks for groups" : nullptr;
+}
+const char* needs_groups(const Conditions& conditions, Collective collective) {
+  if (const char* why = needs_one_host(conditions, collective)) return why;
+  return conditions.groups
+             ? nullptr
+             : "there are too few ranks for equal groups, or sums have to keep the order of ranks";
 }
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
@@ -273,6 +284,13 @@ bool tiered_suits(const Conditions& conditions, Collective collective, std::size
          whole_message(Collective::kAllGather, conditions.shape.ranks, bytes) <= most;
 }
 
+/// For longer ones the memory decides, of which the model knows nothing, and probes find the fastest of
+/// others.
+bool tiered_cico_suits(const Conditions& conditions, Collective, std::size_t bytes) {
+  return !conditions.oversubscribed && conditions.shape.ranks >= kFewestRanksOfTiers &&
+         bytes <= kMostInGroups;
+}
+
 /// A message that an immediate exchange suits has arrived before three rounds have ended. Where ranks share
 /// CPUs, only two collectives wait rarely: the root of a broadcast waits once, at the end, and the ranks of
 /// an all-to-all wait twice. The CICO buffers of an all-gather are read by several ranks, faster than the
@@ -324,6 +342,9 @@ bool is_long_between_hosts(const Conditions& conditions, Collective collective, 
 
 }  // namespace limits
 
+bool may_have_groups(int ranks, bool named) {
+  return (named || ranks >= kFewestRanksOfTiers) && device::CicoGroups::members_of(ranks) > 1;
+}
 bool may_use_hier(const Shape& shape) {
   return shape.hosts > 1 && shape.hosts <= kMostHostsAtOnce;
 }

@@ -9,6 +9,7 @@ namespace loom::limits {
 bool any_collective(device::Collective collective);
 bool immediate_carries(device::Collective collective);
 bool tiered_carries(device::Collective collective);
+bool tiered_cico_carries(device::Collective collective);
 bool cico_streams(device::Collective collective);
 bool single_copy_carries(device::Collective collective);
 bool hier_carries(device::Collective collective);
@@ -26,6 +27,7 @@ const char* needs_one_rank(const Conditions& conditions, device::Collective coll
 const char* needs_several_ranks(const Conditions& conditions, device::Collective collective);
 const char* needs_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_tiers(const Conditions& conditions, device::Collective collective);
+const char* needs_groups(const Conditions& conditions, device::Collective collective);
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, device::Collective collective);
 const char* needs_readable_memory(const Conditions& conditions, device::Collective collective);
 const char* needs_several_hosts(const Conditions& conditions, device::Collective collective);
@@ -44,6 +46,7 @@ bool tiered_takes(const Conditions& conditions, device::Collective collective, s
 
 bool immediate_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool tiered_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);
+bool tiered_cico_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool single_copy_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool hier_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);
 bool dbt_suits(const Conditions& conditions, device::Collective collective, std::size_t bytes);

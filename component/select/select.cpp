@@ -33,7 +33,8 @@ const AlgorithmRow* cheapest(const Conditions& conditions, Collective collective
 }
 
 /// The best other algorithm, if a probe is worthwhile: one of the two must have a speed that the machine
-/// decides. Where ranks share CPUs, times tell nothing.
+/// decides. Where ranks share CPUs, times tell nothing. Both give the same bits, or those of a result would
+/// depend on times.
 std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditions& conditions,
                                       Collective collective, std::size_t bytes, bool may_wait) {
   if (conditions.oversubscribed) return {};
@@ -42,7 +43,9 @@ std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditio
     return {};
   const AlgorithmRow* second = nullptr;
   for (const AlgorithmRow& row : algorithms()) {
-    if (row.on_devices || row.varies == chosen.varies || (row.may_wait && !may_wait)) continue;
+    if (row.on_devices || row.in_groups != chosen.in_groups || row.varies == chosen.varies ||
+        (row.may_wait && !may_wait))
+      continue;
     if (!row.can(conditions, collective, bytes)) continue;
     if (!row.varies && !row.suits(conditions, collective, bytes)) continue;
     if (second == nullptr ||

@@ -55,12 +55,17 @@ struct Group {
   Conditions conditions() const {
     return {.shape = wiring.shape,
             .oversubscribed = oversubscribed_somewhere,
-            .tiers = tiers ? tiers->tiers() : 1};
+            .tiers = tiers ? tiers->tiers() : 1,
+            .groups = has_groups()};
   }
   /// As far as it depends on more than its processes: between hosts there is nothing that keeps an order.
   bool may_use_devices() const { return wiring.shape.hosts == 1 || !reproducible; }
   /// It leaves calls to algorithms on GPUs, and all ranks can.
   bool uses_devices() const { return not_on_gpus.empty(); }
+  /// Of one host: groups of its ranks have memory of their own. They do not keep the order of ranks.
+  bool has_groups() const {
+    return tiers && !reproducible && may_have_groups(wiring.shape.ranks, tune.names(Algorithm::kTieredCico));
+  }
   /// Of several hosts: the ring that crosses them.
   const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }
   bool has_trees() const {

@@ -56,8 +56,8 @@ std::uint64_t Rounds::check(int rank) const {
     const auto left =
         CallNote::from_word(flags_[static_cast<std::size_t>(rank)]->left.load(std::memory_order_relaxed));
     if (left != CallNote() && left.collective() == note_.collective())
-      throw DifferentCall(rank, left, note_, CallProgress::kMore);
-    throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", rank));
+      throw DifferentCall(name_of(rank), left, note_, CallProgress::kMore);
+    throw Error(ErrorCode::kGivenUp, loom::format("Rank {} gave up on this communicator.", name_of(rank)));
   }
   return now;
 }
@@ -72,7 +72,8 @@ void Rounds::throw_different(int rank, std::uint64_t note) const {
   const bool receives = note_.collective() == Collective::kBroadcast;
   const CallProgress progress = receives ? CallProgress::kFirstRound : CallProgress::kMore;
   const bool is_of_this_turn = (note & 0xff) == turn_of(round_);
-  throw DifferentCall(rank, is_of_this_turn ? CallNote::from_word(note) : CallNote(), note_, progress);
+  throw DifferentCall(name_of(rank), is_of_this_turn ? CallNote::from_word(note) : CallNote(), note_,
+                      progress);
 }
 
 CicoWalk::CicoWalk(Rounds& rounds, const Call& call, const TileLimits& limits, Begun begun)

@@ -57,6 +57,9 @@ class Rounds {
         banks_(banks),
         round_(mine().filled.value()) {}
 
+  /// What others call the ranks, in what this throws.
+  void name_ranks(std::vector<int> names) { names_ = std::move(names); }
+
   std::uint64_t banks() const noexcept { return banks_; }
   int size() const noexcept { return static_cast<int>(flags_.size()); }
   int self() const noexcept { return self_; }
@@ -112,10 +115,12 @@ class Rounds {
   std::uint64_t turn_of(std::uint64_t round) const { return round / banks_ & 0xff; }
   [[noreturn]] void throw_different(int rank, std::uint64_t note) const;
 
+  int name_of(int rank) const { return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]; }
   RoundFlags& mine() const noexcept { return *flags_[static_cast<std::size_t>(self_)]; }
 
   std::vector<RoundFlags*> flags_;
   std::vector<std::uint64_t> seen_;  ///< by rank: what it had published when last looked at
+  std::vector<int> names_;           ///< by rank; empty: the numbers that they have here
   int self_;
   bool few_rounds_;
   std::uint64_t banks_;

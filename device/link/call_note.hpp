@@ -11,7 +11,7 @@
 namespace loom::device {
 
 /// What carries a call. Ranks that choose different families cannot complete a call together.
-enum class CallFamily : std::uint8_t { kImmediate, kCico, kSingleCopy, kBlocks, kBetweenHosts };
+enum class CallFamily : std::uint8_t { kImmediate, kCico, kSingleCopy, kBlocks, kBetweenHosts, kTieredCico };
 
 /// A collective, the family, and the bytes that all ranks know, in one word. Its low 8 bits are free for the
 /// user of the note.

@@ -42,9 +42,10 @@ constexpr NamedCollective kCollectives[] = {{"barrier", Collective::kBarrier},
 constexpr std::pair<const char*, Way> kWays[] = {{"immediate", Way::kImmediate},
                                                  {"tiered", Way::kTiered},
                                                  {"cico", Way::kCico},
+                                                 {"tiered_cico", Way::kTieredCico},
                                                  {"single_copy", Way::kSingleCopy}};
 constexpr std::pair<const char*, Peer> kPeers[] = {
-    {"tuned", Peer::kTuned}, {"sm", Peer::kSm}, {"xhc", Peer::kXhc}, {"in groups", Peer::kInGroups}};
+    {"tuned", Peer::kTuned}, {"sm", Peer::kSm}, {"xhc", Peer::kXhc}};
 
 // Calls before the one that counts: then caches hold what they hold in a loop of such calls.
 constexpr int kCallsBefore = 2;
@@ -65,6 +66,9 @@ bool can(Way way, Collective collective, std::size_t bytes, int ranks) {
       if (collective == Collective::kBarrier || (collective == Collective::kReduce && ranks > 2))
         return false;
       return all <= 16 << 20;
+    case Way::kTieredCico:
+      return loom::device::TieredCicoExecutor::takes(collective) &&
+             loom::device::CicoGroups::members_of(ranks) > 1;
     case Way::kCico:
       return all <= 16 << 20;
   }

@@ -141,7 +141,10 @@ TEST(CoreWorld, CarriesEveryCallOfEveryWayAndPeer) {
       }
       EXPECT_GT(all.call(Way::kImmediate, collective, bytes).ns, 0);
       EXPECT_GT(all.call(Way::kCico, collective, 100 * bytes).ns, 0);
-      for (const Peer peer : {Peer::kTuned, Peer::kSm, Peer::kXhc, Peer::kInGroups})
+      if (device::TieredCicoExecutor::takes(collective)) {
+        EXPECT_GT(all.call(Way::kTieredCico, collective, 100 * bytes).ns, 0);
+      }
+      for (const Peer peer : {Peer::kTuned, Peer::kSm, Peer::kXhc})
         if (PeerRanks::takes(peer, collective)) {
           EXPECT_GT(peers.call(peer, collective, 100 * bytes).ns, 0);
         }
@@ -149,6 +152,22 @@ TEST(CoreWorld, CarriesEveryCallOfEveryWayAndPeer) {
 }
 
 /// What loom's choice rests on (component/select/limits.cpp).
+TEST(CicoGroups, NeedLessFromThirtyTwoRanksOn) {
+  for (const char* name : {"epyc-7763x2-nps4", "xeon-8480x2"})
+    for (const int ranks : {32, 64, 112}) {
+      World world(cores_of_ranks(machine(name), ranks));
+      LoomRanks all(world, tiers_of(world, device::Tiers::most_in_group(ranks)));
+      for (const Collective collective : {Collective::kReduce, Collective::kAllreduce})
+        for (const std::size_t bytes : {256U, 4096U}) {
+          const Counts flat = counts(all, Way::kCico, collective, bytes);
+          const Counts grouped = counts(all, Way::kTieredCico, collective, bytes);
+          EXPECT_LT(1.2 * grouped.ns, flat.ns) << name << ", " << ranks << " ranks, " << bytes << " bytes";
+          EXPECT_LT(grouped.most_lines, flat.most_lines);
+        }
+    }
+}
+
+/// The same, of smaller messages.
 TEST(Tiers, NeedLessFromThirtyTwoRanksOn) {
   for (const char* name : {"epyc-7763x2-nps4", "xeon-8480x2", "grace-x2"})
     for (const int ranks : {32, 64, 112}) {

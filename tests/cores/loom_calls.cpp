@@ -18,6 +18,11 @@ bool has_block_of_each(Collective collective) {
   return collective == Collective::kAllGather || collective == Collective::kAllToAll;
 }
 
+device::CallFamily family_of(Way way) {
+  if (way == Way::kSingleCopy) return device::CallFamily::kSingleCopy;
+  return way == Way::kCico ? device::CallFamily::kCico : device::CallFamily::kTieredCico;
+}
+
 /// Element i of what a rank has.
 std::uint64_t value(std::uint64_t call, std::size_t rank, std::size_t i) {
   return call << 40 | static_cast<std::uint64_t>(rank) << 20 | i;
@@ -40,7 +45,12 @@ LoomRanks::LoomRanks(World& world, const device::Tiers& tiers)
     areas.push_back(world.make<device::ImmediateArea>());
     cico.push_back(world.make<device::CicoBuffer>());
   }
+  std::vector<device::GroupsBuffer*> of_groups;
+  for (int rank = 0; rank < world.ranks() && device::CicoGroups::members_of(world.ranks()) > 1; ++rank)
+    of_groups.push_back(world.make<device::GroupsBuffer>());
   for (int rank = 0; rank < world.ranks(); ++rank) {
+    if (!of_groups.empty())
+      groups_.push_back(std::make_unique<device::CicoGroups>(of_groups, tiers, rank, false));
     immediate_.push_back(std::make_unique<device::ImmediateExchange>(areas, rank));
     tiered_.push_back(std::make_unique<device::TieredExchange>(*immediate_.back(), tiers));
     cico_.push_back(std::make_unique<device::CicoBuffers>(cico, rank));
@@ -106,8 +116,7 @@ void LoomRanks::perform(int rank, Way way, const device::Call& call) {
   device::ImmediateExchange& immediate = *immediate_[static_cast<std::size_t>(rank)];
   if (way == Way::kImmediate) return immediate.perform(call, waiter);
   if (way == Way::kTiered) return tiered_[static_cast<std::size_t>(rank)]->perform(call, waiter);
-  immediate.announce(call, way == Way::kCico ? device::CallFamily::kCico : device::CallFamily::kSingleCopy,
-                     waiter);
+  immediate.announce(call, family_of(way), waiter);
   drive(rank, way, call);
 }
 
@@ -120,6 +129,8 @@ void LoomRanks::drive(int rank, Way way, const device::Call& call) {
   };
   if (way == Way::kSingleCopy)
     to_the_end(device::SingleCopyExecutor(cico, pids_, call));
+  else if (way == Way::kTieredCico)
+    to_the_end(device::TieredCicoExecutor(*groups_[static_cast<std::size_t>(rank)], call));
   else if (call.collective == Collective::kBarrier)
     to_the_end(device::CicoBlocksExecutor(cico, call));
   else

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "device/host/cico_executor.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 #include "device/host/tiered_exchange.hpp"
 #include "tests/cores/world.hpp"
 
 namespace loom::cores {
 
 /// How loom carries a call.
-enum class Way { kImmediate, kTiered, kCico, kSingleCopy };
+enum class Way { kImmediate, kTiered, kCico, kTieredCico, kSingleCopy };
 
 /// The ranks of one communicator, with the memory that loom gives them.
 class LoomRanks {
@@ -36,6 +37,7 @@ class LoomRanks {
   std::vector<std::unique_ptr<device::ImmediateExchange>> immediate_;
   std::vector<std::unique_ptr<device::TieredExchange>> tiered_;
   std::vector<std::unique_ptr<device::CicoBuffers>> cico_;
+  std::vector<std::unique_ptr<device::CicoGroups>> groups_;  ///< empty: there are none
   std::vector<std::int64_t> pids_;
   std::vector<Buffers> buffers_;
   std::uint64_t call_ = 0;

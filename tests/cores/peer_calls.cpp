@@ -30,14 +30,7 @@ PeerRanks::PeerRanks(World& world)
 }
 
 bool PeerRanks::takes(Peer peer, Collective collective) {
-  switch (peer) {
-    case Peer::kTuned:
-      return true;
-    case Peer::kInGroups:
-      return collective == Collective::kAllreduce;
-    default:
-      return collective != Collective::kAllGather;
-  }
+  return peer == Peer::kTuned || collective != Collective::kAllGather;
 }
 
 Counts PeerRanks::call(Peer peer, Collective collective, std::size_t bytes) {
@@ -50,8 +43,6 @@ Counts PeerRanks::call(Peer peer, Collective collective, std::size_t bytes) {
         return along_tree(collective, bytes);
       case Peer::kXhc:
         return by_leaders(collective, bytes);
-      case Peer::kInGroups:
-        return in_groups(bytes);
     }
   });
 }
@@ -320,50 +311,6 @@ void PeerRanks::by_leaders(Collective collective, std::size_t bytes) {
       for (const int member : *group)
         if (member != self) await(flag(member, kXhcRead), up[kXhcRead]);
   signal(flag(self, kXhcRead));
-}
-
-// ---- In groups
-
-/// A two-shot all-reduce in each group of ranks that share a cache, of each rank's share between the groups,
-/// and back. Groups must be equal.
-void PeerRanks::in_groups(std::size_t bytes) {
-  const int self = world_.self();
-  const std::vector<Members>& groups = with_caches_.front();
-  const auto own = std::ranges::find_if(
-      groups, [&](const Members& group) { return std::ranges::find(group, self) != group.end(); });
-  const auto place = static_cast<std::size_t>(std::ranges::find(*own, self) - own->begin());
-  const auto which = static_cast<std::size_t>(own - groups.begin());
-  const std::size_t share = bytes / own->size(), part = share / groups.size();
-  auto& up = up_[static_cast<std::size_t>(self)];
-  std::size_t step = 0;
-  // What this rank has now is in the bank of the step.
-  const auto publish = [&](std::size_t all) {
-    if (all > 0) write(bank(self, step << 20), all);
-    signal(flags_[static_cast<std::size_t>(self)][kInGroup0 + step]);
-    ++up[kInGroup0 + step];
-  };
-  const auto take = [&](int rank, std::size_t first, std::size_t length) {
-    await(flags_[static_cast<std::size_t>(rank)][kInGroup0 + step], up[kInGroup0 + step]);
-    read(bank(rank, (step << 20) + first), length);
-  };
-  const auto from_group = [&](std::size_t first, std::size_t length) {
-    for (const int rank : *own)
-      if (rank != self) take(rank, first, length);
-    ++step;
-  };
-  const auto from_groups = [&](std::size_t first, std::size_t length) {
-    for (const Members& group : groups)
-      if (&group != &*own) take(group[std::min(place, group.size() - 1)], first, length);
-    ++step;
-  };
-  publish(bytes);
-  from_group(place * share, share);
-  publish(share);
-  from_groups(which * part, part);
-  publish(part);
-  from_groups(0, part);
-  publish(share);
-  from_group(0, share);
 }
 
 }  // namespace loom::cores

@@ -13,10 +13,9 @@
 namespace loom::cores {
 
 enum class Peer {
-  kTuned,    ///< messages through shared memory, above 4 KiB by single copy: trees, recursive doubling, rings
-  kSm,       ///< flags along a tree of degree 4; a reduce's root reads all operands; 8 KiB at a time
-  kXhc,      ///< leaders of caches (of reductions), NUMA nodes and sockets; 16 KiB at a time, read in place
-  kInGroups  ///< not a component: what a two-shot of loom's in groups of a cache and between them could do
+  kTuned,  ///< messages through shared memory, above 4 KiB by single copy: trees, recursive doubling, rings
+  kSm,     ///< flags along a tree of degree 4; a reduce's root reads all operands; 8 KiB at a time
+  kXhc     ///< leaders of caches (of reductions), NUMA nodes and sockets; 16 KiB at a time, read in place
 };
 
 class PeerRanks {
@@ -29,16 +28,7 @@ class PeerRanks {
 
  private:
   /// A rank's flags; each algorithm has its own.
-  enum : std::size_t {
-    kSmUp,
-    kSmDown,
-    kXhcReady,
-    kXhcDown,
-    kXhcDownWithCaches,
-    kXhcRead,
-    kInGroup0,
-    kFlags = kInGroup0 + 4
-  };
+  enum : std::size_t { kSmUp, kSmDown, kXhcReady, kXhcDown, kXhcDownWithCaches, kXhcRead, kFlags };
   struct Flag {
     std::uint64_t* word = nullptr;  ///< in a line of its own, with 56 bytes beside it
     std::uint64_t seen = 0;         ///< by the one who awaits it next
@@ -68,7 +58,6 @@ class PeerRanks {
   void by_messages(device::Collective collective, std::size_t bytes);
   void along_tree(device::Collective collective, std::size_t bytes);
   void by_leaders(device::Collective collective, std::size_t bytes);
-  void in_groups(std::size_t bytes);
   std::vector<std::vector<Members>> levels_of(bool caches) const;
   std::byte* bank(int rank, std::size_t at) const { return banks_[static_cast<std::size_t>(rank)] + at; }
 

@@ -35,7 +35,8 @@ std::vector<Conditions> machines() {
       all.push_back({.shape = {ranks, 1, ranks},
                      .single_copy = true,
                      .oversubscribed = oversubscribed,
-                     .tiers = ranks > 64 ? 3 : 2});
+                     .tiers = ranks > 64 ? 3 : 2,
+                     .groups = true});
   for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
     for (const int per_host : {1, 2, 3, 8})
       for (const bool hier : {false, true})

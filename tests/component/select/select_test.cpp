@@ -107,6 +107,35 @@ TEST(Plan, GoesInGroupsWhereManyRanksExchangeLittle) {
   EXPECT_EQ(planned(Collective::kAllreduce, 64, 136), Algorithm::kImmediate);
 }
 
+TEST(Plan, GoesInGroupsOfCicoBuffersWhereManyRanksReduce) {
+  using device::Collective;
+  const auto choice = [](Collective collective, int ranks, std::size_t bytes, bool oversubscribed = false,
+                         bool groups = true, const char* tune = "") {
+    const Conditions conditions{
+        .single_copy = true, .oversubscribed = oversubscribed, .tiers = 2, .groups = groups};
+    return chosen(collective, {ranks, 1, ranks}, bytes, conditions, true, tune);
+  };
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce})
+    for (const int ranks : {32, 64, 192}) {
+      for (const std::size_t bytes : {1UL << 10, 1UL << 16, 1UL << 20}) {
+        EXPECT_EQ(choice(collective, ranks, bytes), (Choice{Algorithm::kTieredCico, {}}))
+            << name_of(collective) << " of " << bytes << ": probes would change the bits of a sum";
+        EXPECT_NE(choice(collective, ranks, bytes, true).algorithm, Algorithm::kTieredCico);
+        EXPECT_NE(choice(collective, ranks, bytes, false, false).algorithm, Algorithm::kTieredCico);
+      }
+      EXPECT_EQ(choice(collective, ranks, 8).algorithm, Algorithm::kTiered);
+    }
+  EXPECT_EQ(choice(Collective::kAllreduce, 64, 4 << 20).candidate, Algorithm::kSingleCopy);
+  EXPECT_NE(choice(Collective::kAllGather, 64, 1 << 20).algorithm, Algorithm::kTieredCico);
+  EXPECT_NE(choice(Collective::kAllreduce, 4, 1 << 20).algorithm, Algorithm::kTieredCico);
+  EXPECT_EQ(choice(Collective::kAllreduce, 4, 1 << 20, false, true, "allreduce:tiered_cico").algorithm,
+            Algorithm::kTieredCico);
+  EXPECT_TRUE(may_have_groups(32, false));
+  EXPECT_FALSE(may_have_groups(37, false)) << "a prime number";
+  EXPECT_FALSE(may_have_groups(4, false));
+  EXPECT_TRUE(may_have_groups(4, true));
+}
+
 TEST(Plan, HasACandidateWhereMachinesDiffer) {
   using device::Collective;
   using Answer = std::pair<Algorithm, std::optional<Algorithm>>;

@@ -1,0 +1,105 @@
+// tiered_cico_executor.hpp -- reductions of one host with many cores, for messages larger than a
+// TieredExchange takes: in groups of neighbours, between the groups, and back. n ranks in g groups of m look
+// at 2 m + g others, and not at 3 n as a CicoExecutor does. Resumable: it never waits.
+//
+//   collective   in each group    along the rails   in each group
+//   all-reduce   reduce-scatter   all-reduce        all-gather
+//   reduce       reduce-scatter   reduce            gather, in the root's group alone
+//
+// A rail joins the ranks at the same place of all groups, which reduce the same share of the message.
+//
+// The sum of a group goes to the sum of the groups: results have other bits than those of a CicoExecutor, and
+// the same for every size.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "device/host/cico_blocks_executor.hpp"
+#include "device/host/cico_executor.hpp"
+#include "device/host/tiers.hpp"
+
+namespace loom::device {
+
+/// One rank's CICO buffers for its group and its rail. They are smaller than a CicoBuffer: the cost of small
+/// and medium messages is in rounds, and many ranks share the host's memory.
+struct GroupsBuffer {
+  static constexpr std::size_t kGroupBankBytes = 32 * 1024, kRailBankBytes = 8 * 1024;
+
+  alignas(kCacheLine) RoundFlags group_flags;
+  alignas(kCacheLine) RoundFlags rail_flags;
+  alignas(kCacheLine) std::byte group_banks[Rounds::kFewestBanks * kGroupBankBytes];
+  alignas(kCacheLine) std::byte rail_banks[Rounds::kFewestBanks * kRailBankBytes];
+};
+
+/// Groups of equally many neighbours. The same on all ranks.
+class CicoGroups {
+ public:
+  /// Members of a group: a divisor of the number of ranks, with which each looks at the fewest others. 1: no
+  /// groups, as of a prime number of ranks.
+  static int members_of(int ranks);
+
+  /// buffers[r] is rank r's, zeroed before any rank constructs; they must outlive this.
+  /// members_of() > 1.
+  CicoGroups(const std::vector<GroupsBuffer*>& buffers, const Tiers& tiers, int self, bool few_rounds);
+
+  CicoBuffers& group() noexcept { return group_; }
+  CicoBuffers& rail() noexcept { return rail_; }
+  /// Which group a rank is in, and its place there.
+  int group_of(int rank) const { return tiers_.position_of(rank) / members_; }
+  int place_of(int rank) const { return tiers_.position_of(rank) % members_; }
+  int rank_at(int group, int place) const { return tiers_.rank_at(group * members_ + place); }
+  int self() const noexcept { return self_; }
+  void abandon() noexcept {
+    group_.abandon();
+    rail_.abandon();
+  }
+
+ private:
+  enum class Side { kGroup, kRail };
+  CicoBuffers make(const std::vector<GroupsBuffer*>& buffers, Side side, bool few_rounds) const;
+
+  Tiers tiers_;
+  int members_, self_;
+  CicoBuffers group_, rail_;
+};
+
+class TieredCicoExecutor {
+ public:
+  static constexpr bool takes(Collective collective) {
+    return collective == Collective::kAllreduce || collective == Collective::kReduce;
+  }
+
+  /// A call that takes() accepts, of contiguous buffers; count >= 1.
+  TieredCicoExecutor(CicoGroups& groups, const Call& call);
+  TieredCicoExecutor(const TieredCicoExecutor&) = delete;
+  TieredCicoExecutor& operator=(const TieredCicoExecutor&) = delete;
+
+  using State = RingExecutor::State;
+  /// Goes on until it must wait. Throws as the executors of CICO buffers.
+  State advance();
+  /// The rank that a blocked executor waits for.
+  int awaited() const noexcept;
+
+ private:
+  bool is_rooted() const { return call_.collective == Collective::kReduce; }
+  bool has_result() const { return !is_rooted() || groups_.self() == call_.root; }
+  bool is_with_root() const { return groups_.group_of(groups_.self()) == groups_.group_of(call_.root); }
+  void begin_inside();
+  void begin_across();
+  void begin_back();
+  void note(CicoBuffers& cico) { cico.enter({call_, CallFamily::kTieredCico}); }
+
+  enum class Stage { kInside, kAcross, kBack, kDone };
+  CicoGroups& groups_;
+  Call call_;
+  std::vector<std::uint64_t> bounds_;  ///< of the group's shares, in elements
+  std::vector<std::byte> sum_;         ///< of my share, where it is no part of a result
+  Block share_;                        ///< where that sum goes
+  std::vector<Block> shares_;          ///< of a result
+  Stage stage_ = Stage::kInside;
+  std::optional<CicoExecutor> reducing_;
+  std::optional<CicoBlocksExecutor> back_;
+};
+
+}  // namespace loom::device
