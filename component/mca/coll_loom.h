@@ -74,10 +74,8 @@ struct coll_loom_exchanging {
   int receives; /* so many of the requests are; the others send */
   int under_way;
   bool is_pending, is_left; /* is_left: the others have been told */
-  bool has_heard;           /* from another rank that it has left */
+  unsigned tests;           /* of an exchange with peers */
   ompi_request_t **requests, *few_requests[4];
-  ompi_request_t* watches[8 * sizeof(int)]; /* of an exchange with peers: receives of such news */
-  int watching;
   uint64_t mine[LOOM_MOST_EXCHANGED_WORDS], heard[LOOM_MOST_EXCHANGED_WORDS];
 };
 

@@ -9,8 +9,8 @@
  * A rank that leaves, in an exchange or before it, says so to all ranks to which it sends in any step, by an
  * empty message: no other is empty. Messages of one tag arrive in the order in which they were sent, so
  * whoever hears from it finds this sooner or later, in this exchange or a later one, and leaves as well. Who
- * waits for peers may never hear from it: so there is a second such message, of a tag of its own, which those
- * receive who wait for peers. */
+ * waits for peers may never hear from it: so there is a second such message, of a tag of its own, for those
+ * who look for it. */
 #include "component/mca/exchange.h"
 
 #include "component/mca/fallback.h"
@@ -140,30 +140,6 @@ static void forsake(struct coll_loom_exchanging* exchanging) {
   exchanging->under_way = 0;
 }
 
-static int watch(struct coll_loom_module* self) {
-  struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  int error = OMPI_SUCCESS;
-  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator) && error == OMPI_SUCCESS;
-       distance *= 2) {
-    ompi_request_t** const request = &exchanging->watches[exchanging->watching];
-    error = MCA_PML_CALL(
-        irecv(NULL, 0, &ompi_mpi_byte.dt, rank_at(self, distance), LEFT_TAG, self->communicator, request));
-    exchanging->watching += error == OMPI_SUCCESS;
-  }
-  return error;
-}
-
-/* What has been received cannot be received again. */
-static void watch_no_longer(struct coll_loom_exchanging* exchanging) {
-  for (int i = 0; i < exchanging->watching; ++i) {
-    ompi_request_t** const request = &exchanging->watches[i];
-    if (!REQUEST_COMPLETE(*request)) ompi_request_cancel(*request);
-    exchanging->has_heard |= REQUEST_COMPLETE(*request) && !(*request)->req_status._cancelled;
-    ompi_request_free(request);
-  }
-  exchanging->watching = 0;
-}
-
 /* Once. The empty messages may come when a peer has freed this communicator. They must not reach another one
  * with its id, so this rank keeps that in use, and the communicator with its module, for the rest of the
  * program. (A later communicator without this rank may have the id: then they must have come before.) */
@@ -194,7 +170,6 @@ static enum loom_exchanged end_by(struct coll_loom_module* self, enum loom_excha
   __atomic_store_n(&self->has_left, true, __ATOMIC_RELEASE);
   leave(self);
   forsake(&self->exchanging);
-  watch_no_longer(&self->exchanging);
   note_pending(self, false);
   return end;
 }
@@ -207,9 +182,10 @@ static enum loom_exchanged fail(struct coll_loom_module* self, int error) {
 enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
                                              const struct loom_exchange* exchange) {
   struct coll_loom_exchanging* const exchanging = &self->exchanging;
-  if (coll_loom_has_left_exchanges(self) || exchanging->has_heard) return end_by(self, LOOM_EXCHANGE_LEFT);
+  if (coll_loom_has_left_exchanges(self)) return end_by(self, LOOM_EXCHANGE_LEFT);
   exchanging->wanted = *exchange;
   exchanging->step = exchanging->under_way = exchanging->receives = 0;
+  exchanging->tests = 0;
   exchanging->requests =
       is_with_peers(exchanging) ? (ompi_request_t**)exchange->requests : exchanging->few_requests;
   if (exchange->words > 0)
@@ -218,9 +194,19 @@ enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
     memcpy((char*)exchange->out + (size_t)ompi_comm_rank(self->communicator) * exchange->bytes_per_rank,
            exchange->in, exchange->bytes_per_rank);
   note_pending(self, true);
-  int error = is_with_peers(exchanging) ? watch(self) : OMPI_SUCCESS;
-  if (error == OMPI_SUCCESS && has_steps_left(self)) error = begin_step(self);
+  const int error = has_steps_left(self) ? begin_step(self) : OMPI_SUCCESS;
   return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
+}
+
+static bool finds_left(struct coll_loom_module* self) {
+  for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
+    int found = 0;
+    ompi_status_public_t status;
+    const int error =
+        MCA_PML_CALL(iprobe(rank_at(self, distance), LEFT_TAG, self->communicator, &found, &status));
+    if (error == OMPI_SUCCESS && found) return true;
+  }
+  return false;
 }
 
 /* LOOM_EXCHANGED: the step is over. */
@@ -242,9 +228,9 @@ static enum loom_exchanged test_step(struct coll_loom_module* self) {
   }
   if (error != OMPI_SUCCESS) return fail(self, error);
   if (ended < exchanging->under_way) {
-    for (int i = 0; i < exchanging->watching; ++i)
-      if (REQUEST_COMPLETE(exchanging->watches[i])) return end_by(self, LOOM_EXCHANGE_LEFT);
-    return LOOM_EXCHANGE_PENDING;
+    enum { TESTS_PER_LOOK = 64 };
+    const bool looks = is_with_peers(exchanging) && ++exchanging->tests % TESTS_PER_LOOK == 0;
+    return looks && finds_left(self) ? end_by(self, LOOM_EXCHANGE_LEFT) : LOOM_EXCHANGE_PENDING;
   }
   for (int i = 0; i < exchanging->under_way; ++i) ompi_request_free(&exchanging->requests[i]);
   exchanging->under_way = 0;
@@ -263,7 +249,6 @@ enum loom_exchanged coll_loom_test_exchange(struct coll_loom_module* self) {
   }
   const struct loom_exchange* const wanted = &exchanging->wanted;
   if (wanted->words > 0) memcpy(wanted->out, exchanging->mine, wanted->words * sizeof exchanging->mine[0]);
-  watch_no_longer(exchanging);
   note_pending(self, false);
   return coll_loom_has_left_exchanges(self) ? end_by(self, LOOM_EXCHANGE_LEFT) : LOOM_EXCHANGED;
 }
