@@ -11,7 +11,7 @@ using ucx_transport::NetEnd;
 
 device::SegmentHandle Links::make_segment(const Group& group) {
   if (group.wiring.local.size == 1) return {};
-  const std::size_t on_one_host = kOneHostBytes + (group.has_groups() ? sizeof(device::GroupsBuffer) : 0);
+  const std::size_t on_one_host = kOneHostBytes + (group.has_groups ? sizeof(device::GroupsBuffer) : 0);
   segment = device::Segment::create(group.wiring.shape.hosts == 1 ? on_one_host : kOneOfHostsBytes);
   return segment.handle();
 }
@@ -40,7 +40,7 @@ void Links::join_segments(const Group& group, int rank,
       areas.push_back(reinterpret_cast<device::ImmediateArea*>(behind_cico(mate)));
     immediate = std::make_unique<device::ImmediateExchange>(std::move(areas), rank, group.oversubscribed);
     tiered = std::make_unique<device::TieredExchange>(*immediate, *group.tiers);
-    if (!group.has_groups()) return;
+    if (!group.has_groups) return;
     std::vector<device::GroupsBuffer*> of_groups;
     for (const auto& [mate, process] : group.host_mates)
       of_groups.push_back(reinterpret_cast<device::GroupsBuffer*>(memory_of(mate) + kOneHostBytes));

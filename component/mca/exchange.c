@@ -198,6 +198,9 @@ enum loom_exchanged coll_loom_start_exchange(struct coll_loom_module* self,
   return error == OMPI_SUCCESS ? LOOM_EXCHANGE_PENDING : fail(self, error);
 }
 
+/* iprobe may run the progress loop, which does not come back to a module that is being advanced. Receives in
+ * its place would have to be cancelled after each exchange, and one that has met its message meanwhile would
+ * take the news with it. */
 static bool finds_left(struct coll_loom_module* self) {
   for (int64_t distance = 1; distance < ompi_comm_size(self->communicator); distance *= 2) {
     int found = 0;

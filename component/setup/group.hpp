@@ -37,6 +37,7 @@ struct Group {
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   std::optional<device::Tiers> tiers;        ///< of several ranks on one host
+  bool has_groups = false;                   ///< of these, which have memory of their own
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
   bool oversubscribed_somewhere = false;     ///< on some host; the same on all ranks
   /// The small call from which on the node leaders carry such calls, for links are not worth making for a
@@ -56,16 +57,12 @@ struct Group {
     return {.shape = wiring.shape,
             .oversubscribed = oversubscribed_somewhere,
             .tiers = tiers ? tiers->tiers() : 1,
-            .groups = has_groups()};
+            .groups = has_groups};
   }
   /// As far as it depends on more than its processes: between hosts there is nothing that keeps an order.
   bool may_use_devices() const { return wiring.shape.hosts == 1 || !reproducible; }
   /// It leaves calls to algorithms on GPUs, and all ranks can.
   bool uses_devices() const { return not_on_gpus.empty(); }
-  /// Of one host: groups of its ranks have memory of their own. They do not keep the order of ranks.
-  bool has_groups() const {
-    return tiers && !reproducible && may_have_groups(wiring.shape.ranks, tune.names(Algorithm::kTieredCico));
-  }
   /// Of several hosts: the ring that crosses them.
   const connect::Ring& across() const { return wiring.rail ? *wiring.rail : *wiring.flat; }
   bool has_trees() const {

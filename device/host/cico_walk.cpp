@@ -84,6 +84,7 @@ CicoWalk::CicoWalk(Rounds& rounds, const Call& call, const TileLimits& limits, B
   const auto ranks = static_cast<std::size_t>(rounds.size());
   const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes()) * call.elem_bytes();
   piece_bytes_ = limits.bank_bytes / (one_part_ ? 1 : ranks) / kCacheLine * kCacheLine;
+  if (piece_bytes_ < unit) throw Error(ErrorCode::kInternal, "A bank has no room for a piece of each rank.");
   const std::size_t part_bytes = longest_part();
   const std::size_t wanted = rounds.few_rounds()
                                  ? piece_bytes_

@@ -5,11 +5,12 @@
 namespace loom::device {
 
 int CicoGroups::members_of(int ranks) {
-  constexpr int kMost = 8;  // as many cores as share a cache on AMD's CPUs
   int best = 1;
   const auto others = [&](int members) { return 2 * members + ranks / members; };
-  for (int members = 2; members <= std::min(kMost, ranks - 1); ++members)
-    if (ranks % members == 0 && (best == 1 || others(members) <= others(best))) best = members;
+  for (int members = 2; members <= std::min(kMostMembers, ranks - 1); ++members)
+    if (ranks % members == 0 && ranks / members <= kMostGroupsPerMember * members &&
+        (best == 1 || others(members) <= others(best)))
+      best = members;
   return best;
 }
 
@@ -50,8 +51,8 @@ void TieredCicoExecutor::begin_inside() {
   bounds_.push_back(call_.count);
   const std::size_t first = bounds_[static_cast<std::size_t>(place)] * call_.elem_bytes(),
                     end = bounds_[static_cast<std::size_t>(place) + 1] * call_.elem_bytes();
-  if (!has_result()) sum_.resize(end - first);
-  share_ = {has_result() ? call_.out + first : sum_.data(), end - first};
+  if (!has_result()) sum_ = std::make_unique_for_overwrite<std::byte[]>(end - first);
+  share_ = {has_result() ? call_.out + first : sum_.get(), end - first};
 
   Call inside = call_;
   inside.collective = Collective::kReduceScatterV;
@@ -92,12 +93,9 @@ void TieredCicoExecutor::begin_back() {
 }
 
 TieredCicoExecutor::State TieredCicoExecutor::advance() {
-  bool moved = false;
   while (stage_ != Stage::kDone) {
     const State state = reducing_ ? reducing_->advance() : back_ ? back_->advance() : State::kDone;
-    if (state == State::kBlocked) return moved ? State::kMoved : State::kBlocked;
-    moved = true;
-    if (state == State::kMoved) continue;
+    if (state != State::kDone) return state;
     switch (stage_) {
       case Stage::kInside:
         stage_ = Stage::kAcross;

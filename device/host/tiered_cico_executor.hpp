@@ -12,6 +12,7 @@
 // the same for every size.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct GroupsBuffer {
 /// Groups of equally many neighbours. The same on all ranks.
 class CicoGroups {
  public:
+  static constexpr int kMostMembers = 8;  ///< as many cores as share a cache on AMD's CPUs
+  /// For each member: with more, shares are long, and pieces of a rail's banks short, and so many rounds.
+  static constexpr int kMostGroupsPerMember = 8;
+  static_assert(GroupsBuffer::kRailBankBytes >= 2 * kCacheLine * kMostMembers * kMostGroupsPerMember);
   /// Members of a group: a divisor of the number of ranks, with which each looks at the fewest others. 1: no
   /// groups, as of a prime number of ranks.
   static int members_of(int ranks);
@@ -50,6 +55,11 @@ class CicoGroups {
   int place_of(int rank) const { return tiers_.position_of(rank) % members_; }
   int rank_at(int group, int place) const { return tiers_.rank_at(group * members_ + place); }
   int self() const noexcept { return self_; }
+  /// See Rounds.
+  void say_left(const CallNote& note) noexcept {
+    group_.say_left(note);
+    rail_.say_left(note);
+  }
   void abandon() noexcept {
     group_.abandon();
     rail_.abandon();
@@ -76,7 +86,7 @@ class TieredCicoExecutor {
   TieredCicoExecutor& operator=(const TieredCicoExecutor&) = delete;
 
   using State = RingExecutor::State;
-  /// Goes on until it must wait. Throws as the executors of CICO buffers.
+  /// Performs one round unless it must wait. Throws as the executors of CICO buffers.
   State advance();
   /// The rank that a blocked executor waits for.
   int awaited() const noexcept;
@@ -94,7 +104,7 @@ class TieredCicoExecutor {
   CicoGroups& groups_;
   Call call_;
   std::vector<std::uint64_t> bounds_;  ///< of the group's shares, in elements
-  std::vector<std::byte> sum_;         ///< of my share, where it is no part of a result
+  std::unique_ptr<std::byte[]> sum_;   ///< of my share, where it is no part of a result
   Block share_;                        ///< where that sum goes
   std::vector<Block> shares_;          ///< of a result
   Stage stage_ = Stage::kInside;

@@ -133,7 +133,7 @@ TEST(KernelWay, GathersBetweenHostsByWhatBringsMost) {
   KernelChannels channels;
   channels.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
   channels.shapes = steps::plain_channels(8, 2, channels.hosts);
-  channels.ring_gbps = channels.tree_gbps = 6;
+  channels.ring_gbps = channels.tree_gbps = channels.grid_gbps = 6;
   const auto at = [&](Collective collective, KernelLinkage linkage = KernelLinkage::kAny) {
     return KernelWays(8, channels).way(collective, 256 * kMiB, linkage).algorithm;
   };

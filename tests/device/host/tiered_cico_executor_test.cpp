@@ -148,17 +148,21 @@ TEST(CicoGroups, LetEachRankLookAtFewOthers) {
   EXPECT_EQ(members(128), 8);
   EXPECT_EQ(members(192), 8);
   EXPECT_EQ(members(33), 3);
+  EXPECT_EQ(members(384), 8);
+  EXPECT_EQ(members(512), 8);
+  for (const int ranks : {62, 74, 262, 387, 1024})
+    EXPECT_EQ(members(ranks), 1) << ranks << ": too many groups for their members";
   EXPECT_EQ(members(100), 5);
   for (const int prime : {2, 3, 5, 37, 127}) EXPECT_EQ(members(prime), 1) << prime;
 }
 
 TEST(TieredCicoExecutor, IsRightInAnyOrderOfSteps) {
   std::mt19937 random(7);
-  for (const int ranks : {4, 6, 8, 9, 12, 32})
+  for (const int ranks : {4, 6, 8, 9, 12, 32, 384})
     for (const int caches : {1, 2, 3})
       for (const bool few_rounds : {false, true}) {
         GroupedHost host(ranks, caches, few_rounds);
-        const std::vector<Made> made = calls(ranks, ranks > 12 ? 3000 : 70001);
+        const std::vector<Made> made = calls(ranks, ranks > 12 ? ranks > 32 ? 129 : 3000 : 70001);
         std::vector<CallsOfRank> all;
         for (int rank = 0; rank < ranks; ++rank) all.emplace_back(host, rank, made);
         std::vector<std::size_t> open(all.size());
