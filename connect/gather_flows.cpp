@@ -94,8 +94,8 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
       }
     }
   }
-  // A channel works at one block at a time. So that blocks cross between the hosts both ways at any time, there
-  // have to be channels that are at blocks of either host, for both of their trees.
+  // A channel works at one block at a time. So that blocks cross between the hosts both ways at any time,
+  // there have to be channels that are at blocks of either host, for both of their trees.
   constexpr int kFewestBothWays = 3;
   return hosts > 1 && agreed.channels < kFewestBothWays ? flows.gbps() / 2 : flows.gbps();
 }
@@ -107,16 +107,15 @@ double share_at(std::size_t point) {
 
 /// A row brings each of its ranks what the others have, and a column what other hosts have; `others`: that
 /// share of the whole.
-double grids_gbps_of(const Machine& machine, const NodeSummary& summary,
+double grids_gbps_of(const Machine& machine, std::span<const ChannelSummary> rows,
                      std::span<const std::vector<std::int16_t>> near, double others) {
-  const std::vector<ChannelSummary>& rings = summary.family(Family::kRing).channels;
-  const double ranks = summary.ranks;
+  const auto ranks = static_cast<double>(rows.front().order.size());
   double all = 0;
-  for (const ChannelSummary& ring : rings) all += static_cast<double>(ring.inter_gbps);
+  for (const ChannelSummary& row : rows) all += static_cast<double>(row.intra_gbps);
   Flows flows(machine, 1);
-  for (std::size_t c = 0; c < rings.size(); ++c) {
-    const std::vector<std::uint16_t>& row = rings[c].order;
-    const double part = static_cast<double>(rings[c].inter_gbps) / all;
+  for (std::size_t c = 0; c < rows.size(); ++c) {
+    const std::vector<std::uint16_t>& row = rows[c].order;
+    const double part = static_cast<double>(rows[c].intra_gbps) / all;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::vector<std::int16_t>& ports = near[row[i]];
       const int port = ports.empty() ? kNoPort : ports[c % ports.size()];
@@ -131,10 +130,11 @@ double grids_gbps_of(const Machine& machine, const NodeSummary& summary,
 }  // namespace
 
 GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
-                       std::span<const std::vector<std::int16_t>> near, bool between_hosts) {
+                       std::span<const ChannelSummary> rows, std::span<const std::vector<std::int16_t>> near,
+                       bool between_hosts) {
   GatherGbps gather{.trees = trees_gbps(machine, summary, between_hosts ? 2 : 1)};
-  for (std::size_t i = 0; i < gather.grids.size() && between_hosts && summary.ranks > 1; ++i)
-    gather.grids[i] = grids_gbps_of(machine, summary, near, share_at(i));
+  for (std::size_t i = 0; i < gather.grids.size() && between_hosts && !rows.empty(); ++i)
+    gather.grids[i] = grids_gbps_of(machine, rows, near, share_at(i));
   return gather;
 }
 

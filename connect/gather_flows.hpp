@@ -20,9 +20,11 @@ struct GatherGbps {
 };
 
 /// machine.ranks: by local index, of ranks that share a GPU the same one, which is in its System. near: by
-/// local index the ports of a rank, as grids take them in turn.
+/// local index the ports of a rank, as grids take them in turn. rows: of grids; none where there are no
+/// grids.
 GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
-                       std::span<const std::vector<std::int16_t>> near, bool between_hosts);
+                       std::span<const ChannelSummary> rows, std::span<const std::vector<std::int16_t>> near,
+                       bool between_hosts);
 
 /// Of grids over so many hosts like it, from two on: no more than they reach.
 double grids_gbps(const GatherGbps& gather, int hosts);

@@ -61,6 +61,24 @@ void take_channels(GpuChannels& channels) {
   }
 }
 
+/// As many rows as every host has, each as fast as on the slowest.
+void take_grids(GpuChannels& channels, std::span<const GpuHost> hosts) {
+  const int per_host = channels.job.shape().ranks_per_host;
+  if (hosts.size() < 2 || per_host < 2) return;
+  std::size_t rows = hosts.front().rows.channels.size();
+  for (const GpuHost& host : hosts) rows = std::min(rows, host.rows.channels.size());
+  for (std::size_t c = 0; c < rows; ++c) {
+    GpuChannels::GridChannel grid{{}, hosts.front().rows.channels[c].intra_gbps};
+    for (std::size_t node = 0; node < hosts.size(); ++node) {
+      const ChannelSummary& row = hosts[node].rows.channels[c];
+      const auto ranks = channels.job.placement().ranks_of(static_cast<int>(node));
+      for (const std::uint16_t local : row.order) grid.ranks.push_back(ranks[local]);
+      grid.gbps = std::min(grid.gbps, row.intra_gbps);
+    }
+    channels.grids.push_back(std::move(grid));
+  }
+}
+
 using Hosts = std::span<const GpuHost* const>;
 
 /// Of all hosts together: no more than the slowest may have.
@@ -139,7 +157,8 @@ PathType GpuChannels::between(int from, int to) const {
 }
 
 std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank) {
-  std::vector<ChannelPorts> ports(std::max(channels.rings.size(), channels.trees.size()));
+  std::vector<ChannelPorts> ports(
+      std::max({channels.rings.size(), channels.trees.size(), channels.grids.size()}));
   if (channels.hosts == 1 || channels.ports.empty()) return ports;
   const Placement& placement = channels.job.placement();
   const auto node = static_cast<std::size_t>(placement.node_of(rank));
@@ -211,6 +230,7 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
   }
   channels.job = job_of(nodes, summaries, {1, max_channels});
   take_channels(channels);
+  take_grids(channels, hosts);
   std::vector<const GpuHost*> all;
   for (const GpuHost& host : hosts) all.push_back(&host);
   channels.ring = total_of(all, &GpuHost::ring, channels.job.agreed(Family::kRing));

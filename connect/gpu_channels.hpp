@@ -30,9 +30,15 @@ struct GpuChannels {
     float gbps = 0;
   };
 
+  struct GridChannel {
+    std::vector<int> ranks;  ///< host after host, those of each in the order in which data passes them
+    float gbps = 0;          ///< in a row
+  };
+
   int ranks = 1, gpus = 1, hosts = 1;
   std::vector<RingChannel> rings;  ///< fastest first; one at least
   std::vector<TreeChannel> trees;  ///< the same
+  std::vector<GridChannel> grids;  ///< the same; none on one host, or where hosts have one rank or differ
   ChannelTotal ring, tree;
   /// What each rank sends while all send as much to each of the others; 0: not known, as between hosts, or
   /// there are none.
@@ -65,7 +71,7 @@ struct ChannelPorts {
   Port tree;     ///< both trees'
   Port nearest;  ///< to the rank's GPU; those that are equally near in turn. Of a grid, and of exchanges
 };
-/// By channel: as many as there are rings or trees.
+/// By channel: as many as there are rings, trees or grids.
 std::vector<ChannelPorts> ports_of(const GpuChannels& channels, int rank);
 
 /// Over hosts, hosts[n] of node n, of the same ranks as in `placement`. Rings enter a host next to one port,

@@ -21,7 +21,7 @@ namespace {
 using search::ChannelPlan;
 using topo::PathType;
 
-constexpr std::uint8_t kFormat = 5;
+constexpr std::uint8_t kFormat = 6;
 constexpr std::uint8_t kReads = 1, kWrites = 2;  // of GpuHost::Direct
 
 /// A host's ranks share its memory: data never leaves it through a port to come back, and no GPU passes on
@@ -89,6 +89,17 @@ std::vector<ChannelPlan> plans_of(const search::PathTables& through, const searc
     plans.push_back(*std::move(plan));
   }
   return plans;
+}
+
+/// Rings as if all ranks were on this host; where nothing fits, without channels.
+ChannelPlan rows_of(const search::PathTables& through, const search::PathTables& direct,
+                    const GpuChannelRequest& request) {
+  const PlanRequest inside{.nodes = 1, .max_channels = request.max_channels, .most_gbps = request.most_gbps};
+  ChannelPlan rows = plan_whole(*through.whole(), Family::kRing, inside);
+  if (passes_through_gpus(rows, through.whole()->paths))
+    rows = plan_whole(*direct.whole(), Family::kRing, inside);
+  if (rows.in_order || rows.total_gbps <= 0) rows.channels.clear();
+  return rows;
 }
 
 /// Of a machine without a port: it has one somewhere, of the speed that is assumed of such, which so many
@@ -257,8 +268,23 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
   host.direct = direct_of(direct.whole()->paths, machine.sharers, ranks);
   host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
   host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
-  host.gather = gather_gbps({&direct.whole()->paths, lowest_sharers(machine.sharers, ranks)}, host.summary,
-                            host.near, between_hosts);
+  const Machine same{&direct.whole()->paths, lowest_sharers(machine.sharers, ranks)};
+  const auto take_rows = [&](const FamilySummary& rows) {
+    const GatherGbps gather = gather_gbps(same, host.summary, rows.channels, host.near, between_hosts);
+    if (!host.rows.channels.empty() && gather.grids.front() <= host.gather.grids.front()) return;
+    host.gather = gather;
+    host.rows = rows;
+    for (ChannelSummary& row : host.rows.channels) row.port_in = row.port_out = kNoPort;
+  };
+  if (between_hosts && count > 1) {
+    take_rows(host.summary.family(Family::kRing));  // next to the ports, in parts that these carry
+    ChannelPlan inside = rows_of(tables, direct, request);
+    expand(inside, machine.sharers);
+    const NodeSummary rows = summarize(machine.system, ranks, std::span(&inside, 1));
+    if (!inside.channels.empty()) take_rows(rows.family(Family::kRing));
+  } else {
+    host.gather = gather_gbps(same, host.summary, {}, host.near, between_hosts);
+  }
   host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
   return planned;
 }
@@ -274,6 +300,10 @@ std::vector<std::byte> encode(const GpuHost& host) {
   writer.put(static_cast<std::uint16_t>(host.gpus));
   writer.put_all(std::as_bytes(std::span(host.why_not)));
   if (!host.why_not.empty()) return writer.take();
+  NodeSummary rows;
+  rows.ranks = host.summary.ranks;
+  rows.families[static_cast<std::size_t>(Family::kRing)] = host.rows;
+  writer.put_all(encode(rows));
   for (const ChannelTotal& total : {host.ring, host.tree}) {
     writer.put(total.gbps);
     writer.put(total.bound_gbps);
@@ -321,6 +351,9 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
   if (host.why_not.empty()) {
     for (const Family family : {Family::kRing, Family::kTree})
       if (host.summary.family(family).channels.empty()) reader.fail("it does not say why it has no channels");
+    const NodeSummary rows = decode(reader.get_all());
+    if (rows.ranks != host.summary.ranks) reader.fail("its rows are not of its ranks");
+    host.rows = rows.family(Family::kRing);
     for (ChannelTotal* const total : {&host.ring, &host.tree}) {
       total->gbps = reader.get_gbps<double>();
       total->bound_gbps = reader.get_gbps<double>();

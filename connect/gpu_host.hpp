@@ -37,6 +37,9 @@ struct ChannelTotal {
 /// Free of the ranks' numbers in the communicator: equal hosts tell the same.
 struct GpuHost {
   NodeSummary summary;  ///< rings and trees over its ranks; those that share a GPU come one after the other
+  /// The rows of grids, where there are other hosts: rings of this one alone, which ports do not limit, or
+  /// the others where those would be in the way of what goes to ports.
+  FamilySummary rows;
   int gpus = 1;
   ChannelTotal ring, tree;
   /// What each rank sends while all of the host send as much to each of the others; 0: there are none.

@@ -189,11 +189,13 @@ int KernelChannels::count(LinkKind kind) const {
 KernelWays::Kind KernelWays::kind_of(const KernelChannels& channels, LinkKind links, int ranks) {
   const bool of_trees = links == LinkKind::kTree;
   Kind kind{.channels = channels.count(links), .hops = of_trees ? 0 : ranks - 1};
-  const double known = of_trees ? channels.tree_gbps : channels.ring_gbps;
+  const double known = of_trees                   ? channels.tree_gbps
+                       : links == LinkKind::kGrid ? channels.grid_gbps
+                                                  : channels.ring_gbps;
   double weights = 0, first = 0;
   for (const steps::ChannelShape& shape : channels.shapes) {
     if (!shape.has(links)) continue;
-    const double weight = of_trees ? shape.tree_weight : shape.weight;
+    const double weight = shape.weight_of(links);
     if (first == 0) first = weight;
     weights += weight;
     if (links == LinkKind::kGrid)
@@ -222,7 +224,7 @@ KernelWays::KernelWays(int ranks, const KernelChannels& channels)
       trees_(kind_of(channels, LinkKind::kTree, ranks)),
       grids_(kind_of(channels, LinkKind::kGrid, ranks)),
       gather_gbps_(channels.tree_gbps > 0 ? channels.gather_gbps * trees_.gbps / channels.tree_gbps : 0),
-      grid_gather_gbps_(channels.ring_gbps > 0 ? channels.grid_gather_gbps * grids_.gbps / channels.ring_gbps
+      grid_gather_gbps_(channels.grid_gbps > 0 ? channels.grid_gather_gbps * grids_.gbps / channels.grid_gbps
                                                : 0),
       speeds_(channels.speeds) {
   if (speeds_.exchange_gbps <= 0) speeds_.exchange_gbps = rings_.gbps;

@@ -55,13 +55,15 @@ constexpr steps::ChannelForm kernel_form(int channels, bool may_ll128, bool betw
 
 /// What all ranks know of the channels of their kernels.
 struct KernelChannels {
-  /// Fastest first. Those with rings come before those without, and likewise those with trees.
+  /// Fastest first. Those with rings come before those without, and likewise those with trees, and with
+  /// grids.
   std::vector<steps::ChannelShape> shapes = {};
   std::vector<int> hosts = {};  ///< by rank; empty: all are on one
   bool may_ll128 = false;       ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
   bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
   bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
-  double ring_gbps = 0, tree_gbps = 0;  ///< of the first channel's ring, and of its trees; 0: not known
+  /// Of the first channel's ring, of its trees, and of a row of its grid; 0: not known.
+  double ring_gbps = 0, tree_gbps = 0, grid_gbps = 0;
   /// Of the parts that the first channel's trees and grid have of the whole, while all of these all-gather;
   /// 0: not known. Then trees between hosts carry whole messages alone.
   double gather_gbps = 0, grid_gather_gbps = 0;

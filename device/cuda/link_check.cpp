@@ -56,8 +56,7 @@ std::size_t lines_for(const Pattern& pattern, const KernelChannels& channels, in
   unsigned total = 0, least = ~0U;
   for (const steps::ChannelShape& shape :
        std::span(channels.shapes).first(static_cast<std::size_t>(channels_for(pattern, channels)))) {
-    const bool between_all = kind == steps::LinkKind::kPairwise || kind == steps::LinkKind::kExchange;
-    const unsigned weight = between_all ? 1 : by_tree ? shape.tree_weight : shape.weight;
+    const unsigned weight = shape.weight_of(kind);
     total += weight;
     least = std::min(least, std::max(weight, 1U));
   }

@@ -59,7 +59,7 @@ void ChannelShape::check(int ranks, int channel) const {
 unsigned ChannelShape::weight_of(LinkKind kind) const {
   if (!has(kind)) return 0;
   if (kind == LinkKind::kPairwise || kind == LinkKind::kExchange) return 1;
-  return kind == LinkKind::kTree ? tree_weight : weight;
+  return kind == LinkKind::kTree ? tree_weight : kind == LinkKind::kGrid ? grid_weight : weight;
 }
 
 void ChannelShape::add_grid(const std::vector<int>& hosts) {

@@ -7,15 +7,15 @@
 
 namespace loom::device::steps {
 
-/// What all ranks know of a channel: a ring and trees that have nothing to do with each other but their
-/// number. A call goes by the first so many channels, which must all have its kind of links.
+/// What all ranks know of a channel: a ring, trees and a grid that have nothing to do with each other but
+/// their number. A call goes by the first so many channels, which must all have its kind of links.
 struct ChannelShape {
   std::vector<int> ring = {};  ///< ranks in the order in which data passes them. Empty: none
   std::vector<int> trees[kTrees] =
       {};                      ///< by rank its parent, kNobody of the root. Empty: none; the second last
   std::vector<int> grid = {};  ///< ranks, row by row. Empty: none
   int columns = 0;
-  unsigned weight = 1, tree_weight = 1;  ///< of the ring and the grid, and of the trees
+  unsigned weight = 1, tree_weight = 1, grid_weight = 1;  ///< of the ring, of the trees, of the grid
 
   /// Links of every two ranks are in all channels, as far as the form has any.
   bool has(LinkKind kind) const {

@@ -118,7 +118,29 @@ std::set<int> expect_tree(const Placement& placement, const std::vector<TreeLink
   return inside;
 }
 
+/// Each host is a row of all of its ranks.
+void expect_grid(const Placement& placement, const std::vector<int>& ranks) {
+  ASSERT_EQ(static_cast<int>(ranks.size()), placement.ranks());
+  std::size_t first = 0;
+  for (int node = 0; node < placement.nodes(); ++node) {
+    const auto mates = placement.ranks_of(node);
+    std::vector<std::int32_t> row(ranks.begin() + static_cast<std::ptrdiff_t>(first),
+                                  ranks.begin() + static_cast<std::ptrdiff_t>(first + mates.size()));
+    std::ranges::sort(row);
+    EXPECT_TRUE(std::ranges::equal(row, mates));
+    first += mates.size();
+  }
+}
+
 void expect_sound(const GpuChannels& found, const Placement& placement) {
+  const int per_host = found.job.shape().ranks_per_host;
+  EXPECT_EQ(found.grids.empty(), per_host < 2) << "hosts of equally many ranks, two or more, have grids";
+  EXPECT_LE(found.grids.size(), 16);
+  for (const GpuChannels::GridChannel& grid : found.grids) {
+    expect_grid(placement, grid.ranks);
+    EXPECT_GT(grid.gbps, 0);
+    EXPECT_LE(grid.gbps, found.grids.front().gbps);
+  }
   EXPECT_THAT(violations(found.job), IsEmpty());
   ASSERT_THAT(found.rings, Not(IsEmpty()));
   ASSERT_THAT(found.trees, Not(IsEmpty()));
@@ -353,6 +375,25 @@ TEST(GpuHosts, GatherWhatTheirLinksCarry) {
   EXPECT_EQ(different.grids + different.trees, 0) << "known of equally many ranks alone";
   EXPECT_THAT(channels_of({h100, h100}).summary,
               ::testing::ContainsRegex("; rings all-gather [0-9.]+ GB/s, grids 423.77, trees [0-9.]+$"));
+}
+
+/// The rings that leave a DGX-1V are as many as its four ports carry, along few of its NVLinks. The rows of
+/// grids use all of them: 120 GB/s, and the four ports bring half of the whole to eight GPUs.
+TEST(GpuHosts, GatherAlongAllNvlinksInRowsOfGrids) {
+  const Host dgx1v{"dgx1v", in_turn(8)};
+  const GpuHost host = plan_of(dgx1v, in_turn(8)).host;
+  double rings = 0, rows = 0;
+  for (const ChannelSummary& ring : host.summary.family(Family::kRing).channels) rings += ring.inter_gbps;
+  for (const ChannelSummary& row : host.rows.channels) {
+    rows += row.intra_gbps;
+    EXPECT_EQ(row.port_in, kNoPort);
+  }
+  EXPECT_LT(rings, 50);
+  EXPECT_NEAR(rows, 120, 1);
+  const GpuChannels found = channels_of({dgx1v, dgx1v});
+  EXPECT_GT(found.grids.size(), found.rings.size());
+  EXPECT_GT(found.all_gather.grids, 1.5 * found.all_gather.rings);
+  for (int rank = 0; rank < found.ranks; ++rank) EXPECT_GE(ports_of(found, rank).size(), found.grids.size());
 }
 
 TEST(GpuHosts, TellTheSameWhereTheyAreAlike) {

@@ -44,6 +44,28 @@ TEST(KernelChannels, HaveAShareOfTheirKindByTheirSpeed) {
   EXPECT_FALSE(kernel_channels_of(found).over_nvlink);
 }
 
+TEST(KernelChannels, HaveGridsOfTheirOwnBesideRings) {
+  connect::GpuChannels found;
+  found.ranks = 4, found.hosts = 2;
+  found.rings = {{{0, 1, 3, 2}, 20}};
+  found.trees = {{{std::vector{below(-1), below(0), below(1), below(2)}, {}}, 8}};
+  found.grids = {{{1, 0, 2, 3}, 12}, {{0, 1, 3, 2}, 6}};
+  found.all_gather.grids = 30;
+  const device::cuda::KernelChannels channels = kernel_channels_of(found, {.hosts = {0, 0, 1, 1}});
+  ASSERT_EQ(channels.shapes.size(), 2U);
+  EXPECT_EQ(channels.count(device::steps::LinkKind::kGrid), 2);
+  EXPECT_EQ(channels.count(device::steps::LinkKind::kRing), 1);
+  EXPECT_EQ(channels.shapes[0].grid, (std::vector<int>{1, 0, 2, 3}));
+  EXPECT_EQ(channels.shapes[0].columns, 2);
+  EXPECT_EQ(channels.shapes[0].weight_of(device::steps::LinkKind::kGrid),
+            2 * channels.shapes[1].weight_of(device::steps::LinkKind::kGrid));
+  EXPECT_EQ(channels.grid_gbps, 12);
+  EXPECT_NEAR(channels.grid_gather_gbps, 20, 1e-6);
+  found.grids.clear();
+  EXPECT_EQ(kernel_channels_of(found, {.hosts = {0, 0, 1, 1}}).shapes[0].grid, (std::vector<int>{0, 1, 3, 2}))
+      << "in the order of the ring";
+}
+
 /// A rank on each GPU of a machine file.
 topo::MachineOfRanks machine(const char* name) {
   const topo::System system = topo::read_system(std::string(LOOM_TEST_DATA "/") + name + ".xml").system;
