@@ -266,16 +266,6 @@ bool loom_comm_has_tried_links(loom_comm* comm) {
   return reinterpret_cast<Communicator*>(comm)->has_tried_links();
 }
 
-const char* loom_collective_name(loom_collective collective) {
-  return loom::name_of(static_cast<Collective>(collective)).data();
-}
-const char* loom_algorithm_name(int algorithm) {
-  return loom::name_of(static_cast<loom::Algorithm>(algorithm)).data();
-}
-const char* loom_fallback_name(loom_fallback reason) {
-  return loom::name_of(static_cast<loom::FallbackReason>(reason)).data();
-}
-
 bool loom_may_make_an_id(loom_collective collective, std::uint64_t bytes, loom_op op, loom_type type) {
   return loom::may_make_an_id(static_cast<Collective>(collective), bytes, static_cast<loom::device::Op>(op),
                               static_cast<loom::device::Type>(type));

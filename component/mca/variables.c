@@ -299,8 +299,9 @@ static bool is_number(const struct coll_loom_variable* variable) {
 }
 
 /* Of the text of a number Open MPI takes what it can read, and a unit of one letter; the rest it drops. */
-static bool is_whole(const struct coll_loom_variable* variable, const char* text) {
+bool coll_loom_reads_whole(const struct coll_loom_variable* variable, const char* text) {
   char* rest;
+  if (!is_number(variable)) return true;
   if (variable->type == COLL_LOOM_SECONDS)
     (void)strtod(text, &rest);
   else
@@ -311,8 +312,8 @@ static bool is_whole(const struct coll_loom_variable* variable, const char* text
   return strcmp(rest, "") == 0 || strcasecmp(rest, "b") == 0 || strcasecmp(rest, "ib") == 0;
 }
 
-/* A number's text where it can be known: mpirun puts what --mca says into the environment; texts of parameter
- * files are Open MPI's own. */
+/* A variable's text where it can be known: mpirun puts what --mca says into the environment; texts of
+ * parameter files are Open MPI's own. */
 static const char* text_of(const struct coll_loom_variable* variable) {
   char name[64];
   snprintf(name, sizeof name, "OMPI_MCA_coll_loom_%s", variable->name);
@@ -331,8 +332,8 @@ void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t 
     char line[512], value[128], range[128], otherwise[32];
     write_value(variable, at, value, sizeof value);
     if (is_in_range(variable, at)) {
-      const char* const text = is_number(variable) ? text_of(variable) : NULL;
-      if (text == NULL || is_whole(variable, text)) continue;
+      const char* const text = text_of(variable);
+      if (text == NULL || coll_loom_reads_whole(variable, text)) continue;
       snprintf(line, sizeof line, "  coll_loom_%s = %.128s is not a number; Open MPI takes it as %s\n",
                variable->name, text, value);
       add_line(report, report_bytes, line);

@@ -75,6 +75,9 @@ void coll_loom_set_default(const struct coll_loom_variable* variable, struct col
  * Strings are from malloc. */
 void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t report_bytes);
 
+/* Whether Open MPI takes a variable's text as it is written; true of all but numbers. */
+bool coll_loom_reads_whole(const struct coll_loom_variable* variable, const char* text);
+
 /* Texts for users: the help, with the names; "256 MiB"; "0 to 100". */
 void coll_loom_write_help(const struct coll_loom_variable* variable, char* text, size_t bytes);
 void coll_loom_write_default(const struct coll_loom_variable* variable, char* text, size_t bytes);
