@@ -126,6 +126,11 @@ std::optional<std::string> ToolInterface::variable(const std::string& name) {
     value = std::to_string(number);
   } else if (bool truth = false; type == MPI_C_BOOL && MPI_T_cvar_read(handle, &truth) == MPI_SUCCESS) {
     value = std::to_string(truth);
+  } else if (double real = 0; type == MPI_DOUBLE && MPI_T_cvar_read(handle, &real) == MPI_SUCCESS) {
+    value = std::to_string(real);
+  } else if (unsigned long long size = 0;
+             type == MPI_UNSIGNED_LONG_LONG && MPI_T_cvar_read(handle, &size) == MPI_SUCCESS) {
+    value = std::to_string(size);
   }
   MPI_T_cvar_handle_free(&handle);
   return value;

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/component/temporary_file.hpp"
+#include "tools/doctor/elf_file.hpp"
+#include "tools/doctor/local_job.hpp"
 #include "tools/doctor/machine.hpp"
 #include "tools/doctor/open_mpi.hpp"
 #include "tools/doctor/report.hpp"
+#include "tools/doctor/settings.hpp"
 #include "tools/doctor/subprocess.hpp"
 
 namespace loom::tools {
@@ -37,6 +41,11 @@ class Doctor : public test::WithFiles {
 case "$*" in
   --parsable) echo "ompi:version:full:)" + version + R"(" ;;
   *"--path pkglibdir"*) echo "path:pkglibdir:/usr/lib/openmpi" ;;
+  *"--param mca base"*)
+    echo 'mca:mca:base:param:mca_base_component_path:value:"/absent:)" +
+                                                        folder_ + R"("'
+    echo 'mca:mca:base:param:mca_base_param_files:value:/absent,)" +
+                                                        parameter_file_ + R"(' ;;
   *"--param coll loom"*)
     if )" + finds_plugin + R"(; then
       echo 'mca:coll:loom:version:"mca:2.1.0"'
@@ -60,7 +69,26 @@ esac
                             findings_);
   }
 
+  /// An mpirun whose ranks find the plugin if this shell's condition holds.
+  std::string mpirun(const std::string& finds_plugin, const std::string& lines_of_ranks) const {
+    return script("mpirun",
+                  "if " + finds_plugin + "; then\n" + lines_of_ranks +
+                      "\nelse printf 'fails\\tplugin\\tthere is none on rank 0\\tinstall it\\n'; fi");
+  }
+  void look_at_job(const std::string& mpirun, const OpenMpi& open_mpi) {
+    look_at_local_job({.mpirun = mpirun, .program = "/bin/true"}, open_mpi, findings_);
+  }
+  /// A shared library, of which the last bytes are missing.
+  std::string truncated(const std::string& name, std::uintmax_t missing) const {
+    const std::string path = temporary(name.c_str());
+    std::filesystem::copy_file("/proc/self/exe", path, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - missing);
+    return path;
+  }
+
   std::string mpirun_ = "/absent";
+  std::string folder_;          ///< of the plugin, as the path of ompi_info has it
+  std::string parameter_file_;  ///< that Open MPI reads
   Findings findings_;
 };
 
@@ -146,6 +174,142 @@ TEST_F(Doctor, NamesVariablesThatLoomDoesNotHave) {
   ::unsetenv("OMPI_MCA_coll_loom_enabel");
   EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "parameters",
                                     "OMPI_MCA_coll_loom_enabel is set, and loom has no such variable"));
+}
+
+TEST_F(Doctor, GuessesWhichVariableWasMeant) {
+  for (const auto& [written, meant] :
+       {std::pair("coll_loom_timeot", "coll_loom_timeout"), std::pair("coll_loom_enabel", "coll_loom_enable"),
+        std::pair("loom_verbose", "coll_loom_verbose")}) {
+    findings_ = {};
+    look_at_settings(
+        {{.name = written, .text = "1", .where = ""}}, [](auto&) { return std::nullopt; }, findings_);
+    ASSERT_EQ(findings_.all().size(), 1U);
+    EXPECT_EQ(findings_.all()[0].cure, std::string("did you mean ") + meant + "?");
+  }
+  findings_ = {};
+  look_at_settings(
+      {{.name = "coll_loom_colour", .text = "1", .where = ""}}, [](auto&) { return std::nullopt; },
+      findings_);
+  EXPECT_EQ(findings_.all()[0].cure, "docs/parameters.md has the names");
+}
+
+TEST_F(Doctor, WarnsOfNumbersThatOpenMpiReadsOtherwise) {
+  parameter_file_ = temporary("mca-params.conf", R"(# coll_loom_lane_bytes = none
+  coll_loom_memory_limit = 1.5m
+coll_loom_timeout = 5 min
+coll_loom_overlap_bytes=64k
+)");
+  const auto set = [](const char* name, const char* value) {
+    return std::string("; echo mca:coll:loom:param:coll_loom_") + name + ":value:" + value +
+           "; echo mca:coll:loom:param:coll_loom_" + name + ":source:somewhere";
+  };
+  ::setenv("OMPI_MCA_coll_loom_timeout", "abc", 1);
+  look(ompi_info("4.1.4", "true",
+                 kEnabled + set("timeout", "0.000000") + set("memory_limit", "1") +
+                     set("overlap_bytes", "65536") + set("lane_bytes", "1")));
+  ::unsetenv("OMPI_MCA_coll_loom_timeout");
+  EXPECT_THAT(findings_.all(),
+              says(Verdict::kWarning, "parameters",
+                   "coll_loom_timeout = abc (environment) is not a number; Open MPI takes it as 0"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "parameters",
+                                    "coll_loom_memory_limit = 1.5m (" + parameter_file_ +
+                                        ") is not a number; Open MPI takes it as 1"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFine, "parameters", "coll_loom_overlap_bytes = 65536"));
+  EXPECT_THAT(findings_.all(), Not(says(Verdict::kFine, "parameters", "coll_loom_timeout")));
+  EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::what, HasSubstr("5 min")))));
+}
+
+TEST_F(Doctor, SaysThatAPluginIsTruncated) {
+  folder_ = std::filesystem::path(temporary("any")).parent_path().string();
+  const std::string plugin = truncated("mca_coll_loom.so", 1);
+  ::setenv("OMPI_MCA_mca_base_component_path", folder_.c_str(), 1);
+  look(script("ompi_info", "kill -BUS $$"));
+  ::unsetenv("OMPI_MCA_mca_base_component_path");
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "plugin",
+                                    "ompi_info dies of signal 7 (Bus error) as it loads " + plugin));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "plugin", " bytes"));
+  EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::topic, "Open MPI"))));
+}
+
+TEST_F(Doctor, SaysThatThePluginOfABuildFolderIsTruncated) {
+  const std::string plugin = truncated("mca_coll_loom.so", 100);
+  look(ompi_info("4.1.4", "[ -n \"$OMPI_MCA_mca_base_component_path\" ] && kill -BUS $$"),
+       std::filesystem::path(plugin).parent_path().string());
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "plugin", "as it loads " + plugin));
+}
+
+TEST_F(Doctor, SaysThatOmpiInfoDies) {
+  look(script("ompi_info", "[ \"$OMPI_MCA_coll\" = ^loom ] || kill -SEGV $$"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "plugin",
+                                    "dies of signal 11 (Segmentation fault) as it loads loom's plugin"));
+  look(script("ompi_info", "kill -SEGV $$"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "Open MPI", "dies of signal 11"));
+}
+
+TEST_F(Doctor, KnowsWholeSharedLibraries) {
+  EXPECT_EQ(damage_of(truncated("whole", 0)), "");
+  const std::uintmax_t bytes = std::filesystem::file_size(temporary("whole"));
+  EXPECT_EQ(damage_of(truncated("half", bytes / 2)),
+            "it has " + std::to_string(bytes - bytes / 2) + " of " + std::to_string(bytes) + " bytes");
+  EXPECT_EQ(damage_of(temporary("text", "text")), "it is no shared library");
+  EXPECT_EQ(damage_of(temporary("absent")), "it cannot be read: No such file or directory");
+}
+
+TEST_F(Doctor, HasACureForAPluginThatMayNotBeRead) {
+  look(ompi_info("4.1.4", "false", "",
+                 "unable to open mca_coll_loom: /x/mca_coll_loom.so: cannot open shared object file: "
+                 "Permission denied (ignored)"));
+  ASSERT_THAT(findings_.all(), says(Verdict::kFails, "plugin", "Permission denied"));
+  EXPECT_THAT(findings_.all(), Contains(Field(&Finding::cure, HasSubstr("chmod a+r"))));
+}
+
+TEST_F(Doctor, SaysThatRanksDoNotLookWhereOpenMpiFindsThePlugin) {
+  folder_ = std::filesystem::path(temporary("mca_coll_loom.so", "any")).parent_path().string();
+  const OpenMpi open_mpi = look(ompi_info("5.0.7", "true", kEnabled));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFine, "plugin", "1.2.3 from " + folder_));
+  findings_ = {};
+  look_at_job(mpirun("[ \"$5 $6\" = 'mca_base_component_path " + folder_ + "' ]",
+                     "printf 'fine\\tcalls\\tby loom\\t\\n'"),
+              open_mpi);
+  const std::string options =
+      "--mca mca_base_component_path " + folder_ + " --pmixmca mca_base_component_show_load_errors none";
+  EXPECT_THAT(
+      findings_.all(),
+      testing::ElementsAre(
+          testing::AllOf(
+              Field(&Finding::verdict, Verdict::kWarning), Field(&Finding::topic, "ranks"),
+              Field(&Finding::cure, HasSubstr(options + "; or OMPI_MCA_mca_base_component_path=" + folder_))),
+          Finding{Verdict::kFine, "calls", "by loom", ""}));
+  EXPECT_EQ(findings_.options(), options);
+}
+
+TEST_F(Doctor, TellsWhatIsWrongOnceTheRanksFindThePlugin) {
+  look_at_job(mpirun("[ \"$5\" = mca_base_component_path ]", R"(printf 'fails\tcalls\tits set-up failed\t\n'
+    printf '%s\n' '------' 'loom cannot set up a communicator.' '' '  Communicator: X' '  Cause:        coll_loom_tune: There is' '  no such algorithm.' '' 'Remove the cause.' '------' >&2)"),
+              {.version = "5.0.7", .has_plugin = true, .path = {}, .plugin_path = "/x"});
+  EXPECT_THAT(findings_.all(), says(Verdict::kWarning, "ranks", "/x"));
+  EXPECT_THAT(findings_.all(), Contains(Finding{Verdict::kFails, "calls", "its set-up failed",
+                                                "coll_loom_tune: There is no such algorithm."}));
+  EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::topic, "plugin"))));
+}
+
+TEST_F(Doctor, BlamesSharedMemoryForAJobThatFails) {
+  const std::string dies = script("mpirun", R"(printf 'it ends\n\000\n\n' >&2; exit 1)");
+  look_at_job(dies, {.version = "4.1.4"});
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "job", "a job of 2 ranks fails: it ends"));
+  findings_ = {};
+  findings_.warn(kSharedMemoryTopic, "/dev/shm has 1 MiB left", "remount it");
+  look_at_job(dies, {.version = "4.1.4"});
+  EXPECT_THAT(findings_.all(),
+              testing::ElementsAre(Finding{Verdict::kFails, "shared memory",
+                                           "/dev/shm has 1 MiB left; a job of 2 ranks fails: it ends",
+                                           "remount it"}));
+}
+
+TEST(LastWords, AreAParagraphWithoutRulesAndNuls) {
+  EXPECT_EQ(last_words_of("first\n\n  the\n last\n------\n\n"), "the last");
+  EXPECT_EQ(last_words_of(std::string("words\n\0\n \n\0", 11)), "words");
+  EXPECT_EQ(last_words_of(std::string("\0\n--\n", 5)), "it says nothing");
 }
 
 TEST_F(Doctor, SaysWhyMpirunDoesNotStart) {

@@ -26,8 +26,9 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
-/// Of the line that says whether loom is on.
-inline constexpr const char* kEnabledTopic = "enabled";
+/// Topics that are looked for: whether loom is on, whether Open MPI finds the plugin, and what ranks share.
+inline constexpr const char *kEnabledTopic = "enabled", *kPluginTopic = "plugin",
+                            *kSharedMemoryTopic = "shared memory";
 
 class Findings {
  public:
@@ -42,6 +43,16 @@ class Findings {
   }
   /// Of mpirun: without them no rank runs loom.
   void need_options(std::string options) { options_ = std::move(options); }
+  /// A warning about this has turned out to be the cause of a failure. False: there is none.
+  bool turn_to_failure(const std::string& topic, const std::string& failure) {
+    for (Finding& finding : all_) {
+      if (finding.topic != topic || finding.verdict != Verdict::kWarning) continue;
+      finding.verdict = Verdict::kFails;
+      finding.what += "; " + failure;
+      return true;
+    }
+    return false;
+  }
   void add(Finding finding) { all_.push_back(std::move(finding)); }
   const std::vector<Finding>& all() const { return all_; }
   const std::string& options() const { return options_; }

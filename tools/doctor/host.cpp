@@ -127,16 +127,16 @@ void look_at_shared_memory(Findings& findings, const std::string& folder) {
   constexpr std::uint64_t kOfOneRank = std::uint64_t{64} << 20;  // the segment of Open MPI's vader and sm
   struct statvfs system {};
   if (::statvfs(folder.c_str(), &system) != 0)
-    return findings.warn("shared memory", loom::format("there is no {}", folder),
+    return findings.warn(kSharedMemoryTopic, loom::format("there is no {}", folder),
                          "Open MPI needs it between ranks of a host, loom does not");
   const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
   const std::uint64_t wanted =
       kOfOneRank / 16 * static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   const std::string text = loom::format("{} has {} MiB left", folder, free >> 20);
   if (free >= wanted)
-    findings.fine("shared memory", text);
+    findings.fine(kSharedMemoryTopic, text);
   else
-    findings.warn("shared memory", text,
+    findings.warn(kSharedMemoryTopic, text,
                   "docker run --shm-size 1g, or remount it: Open MPI needs some MiB a rank there, loom none");
 }
 

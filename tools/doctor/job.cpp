@@ -1,8 +1,9 @@
 // job.cpp -- loom_doctor_job: what the ranks of a job find about it. `loom doctor` runs it, and becomes it
 // under mpirun.
 //
-//   loom_doctor_job KERNELS      which ones for GPUs loom's build has, as text; empty: none
-//   loom_doctor_job --lines      for loom doctor, and about the job alone
+//   loom_doctor_job KERNELS OPTIONS   KERNELS: which ones for GPUs loom's build has, as text; empty: none
+//                                     OPTIONS: of mpirun, if ranks find no plugin; empty: none would help
+//   loom_doctor_job --lines           for loom doctor, and about the job alone
 //
 // Until it is known that all ranks have enabled loom or none, they speak point to point alone: in a
 // collective call some would wait for the others for ever.
@@ -23,6 +24,7 @@
 #include "mpi_examples/support/loom_pvars.hpp"
 #include "tools/doctor/machine.hpp"
 #include "tools/doctor/report.hpp"
+#include "tools/doctor/settings.hpp"
 #include "tools/words.hpp"
 #include "topo/discover.hpp"
 #include "ucx_transport/ports.hpp"
@@ -153,7 +155,8 @@ void look_at_libraries(const std::vector<Facts>& all, Findings& findings) {
 }
 
 /// Whether all ranks have the plugin, and enable it.
-bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& tool, Findings& findings) {
+bool look_at_enabled(const std::vector<Facts>& all, const std::string& options,
+                     loom::mpi::ToolInterface& tool, Findings& findings) {
   std::vector<int> without, off;
   for (int r = 0; r < ranks; ++r) {
     if (all[static_cast<std::size_t>(r)].enabled < 0) without.push_back(r);
@@ -168,9 +171,15 @@ bool look_at_enabled(const std::vector<Facts>& all, loom::mpi::ToolInterface& to
     return false;
   }
   if (!without.empty()) {
-    findings.fails("plugin",
-                   loom::format("there is none on {} ({})", ranks_text(without), hosts_text(all, without)),
-                   "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
+    // Debian's mpirun 5.0 replaces the component path of its ranks by its own.
+    const bool is_elsewhere = without[0] == 0 && !options.empty();
+    const std::string whose = loom::format("{} ({})", ranks_text(without), hosts_text(all, without));
+    if (is_elsewhere)
+      findings.fails(kPluginTopic, whose + ": mpirun has them look elsewhere for components",
+                     "mpirun " + options);
+    else
+      findings.fails(kPluginTopic, "there is none on " + whose,
+                     "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
     return false;
   }
   const char* const given = std::getenv("OMPI_MCA_coll_loom_enable");
@@ -330,14 +339,24 @@ void look_at_this_host(const std::string& kernels, Findings& findings) {
   look_at_gpus({.initialise_cuda = true, .ucx_ports = ports}, kernels, findings);
 }
 
-int look(bool lines, const std::string& kernels) {
+/// As rank 0 has them. Where the plugin is not loaded, Open MPI has none of its variables.
+void look_at_variables(loom::mpi::ToolInterface& tool, Findings& findings) {
+  if (!tool.variable("coll_loom_enable")) return;
+  const std::string files = tool.variable("mca_base_param_files").value_or("");
+  look_at_settings(
+      settings_of_loom(files_in(files)), [&](const std::string& name) { return tool.variable(name); },
+      findings);
+}
+
+int look(bool lines, const std::string& kernels, const std::string& options) {
   loom::mpi::ToolInterface tool;
   const std::vector<Facts> all = gather(facts_of_this_rank(tool));
   Findings findings;
   int is_on = 0;
   if (rank == 0) {
     look_at_libraries(all, findings);
-    is_on = look_at_enabled(all, tool, findings);
+    is_on = look_at_enabled(all, options, tool, findings);
+    if (!lines) look_at_variables(tool, findings);
   }
   // The first rank of each host looks at it.
   std::vector<int> first(static_cast<std::size_t>(ranks));
@@ -386,7 +405,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const std::string argument = argc > 1 ? argv[1] : "";
-  const int exit_code = look(argument == "--lines", argument);
+  const int exit_code = look(argument == "--lines", argument, argc > 2 ? argv[2] : "");
   MPI_Finalize();
   return exit_code;
 }

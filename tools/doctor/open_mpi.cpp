@@ -4,18 +4,38 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "base/format.hpp"
+#include "tools/doctor/elf_file.hpp"
+#include "tools/doctor/settings.hpp"
 #include "tools/doctor/subprocess.hpp"
 
 namespace loom::tools {
 namespace {
 
 constexpr std::chrono::seconds kLimit{30};
+constexpr const char* kPluginFile = "mca_coll_loom.so";
+constexpr const char* kInstallAgain = "the file is damaged: cmake --install, or install the package again";
+
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> all;
+  std::istringstream folders(path);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty()) all.push_back(folder);
+  return all;
+}
+
+/// The first that has the plugin; empty: none.
+std::string folder_with_plugin(const std::vector<std::string>& folders) {
+  std::error_code error;
+  for (const std::string& folder : folders)
+    if (std::filesystem::exists(folder + "/" + kPluginFile, error)) return folder;
+  return "";
+}
 
 /// ompi_info quotes what has a colon in it.
 std::string without_quotes(const std::string& value) {
@@ -49,15 +69,20 @@ std::string line_with(const std::string& text, const std::string& part) {
 /// What Open MPI says of a plugin that the loader refuses. The name of its core library counts up with its
 /// series.
 struct NotLoaded {
-  std::string why;
-  bool other_series = false;
+  std::string why, cure = "build it again on this machine; a library that it needs may be missing here";
 
   explicit NotLoaded(const std::string& told) : why(told) {
-    const std::size_t begin = told.find("libopen-pal.so");
-    if (begin == std::string::npos || told.find("cannot open shared object") == std::string::npos) return;
-    other_series = true;
-    why = loom::format("built for another series of Open MPI, with {}",
-                       told.substr(begin, told.find(':', begin) - begin));
+    const auto says = [&](const char* words) { return told.find(words) != std::string::npos; };
+    if (const std::size_t begin = told.find("libopen-pal.so");
+        begin != std::string::npos && says("cannot open shared object")) {
+      why = loom::format("built for another series of Open MPI, with {}",
+                         told.substr(begin, told.find(':', begin) - begin));
+      cure = "build and install loom for this Open MPI, or use the other's mpirun";
+    } else if (says("Permission denied")) {
+      cure = "all users must be able to read it: chmod a+r, and a+x for its folders";
+    } else if (says("file too short") || says("invalid ELF header")) {
+      cure = kInstallAgain;
+    }
   }
 };
 
@@ -85,7 +110,6 @@ class OpenMpiCheck {
   OpenMpiCheck(const OpenMpiSources& sources, Findings& findings) : sources_(sources), findings_(findings) {}
 
   OpenMpi look() {
-    look_at_names();
     if (!look_at_component_path() || !look_at_version()) return found_;
     look_at_plugin();
     if (found_.has_plugin) look_at_parameters();
@@ -100,46 +124,33 @@ class OpenMpiCheck {
     return run(arguments, kLimit, environment);
   }
 
-  /// Open MPI takes variables that it does not know without a word, from the environment and from its files.
-  void look_at_names() {
-    const std::string prefix = "OMPI_MCA_";
-    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-      const std::string set(*entry), name = set.substr(0, set.find('='));
-      if (name.starts_with(prefix) && name.find("loom") != std::string::npos)
-        unknown_.push_back({name.substr(prefix.size()), name + " is set"});
+  /// ompi_info loads all components, so a damaged one takes it with it.
+  static bool has_died(const Ended& info) { return info.exit_code > 128; }
+  void tell_death(const Ended& info, const std::vector<std::string>& folders) {
+    const int signal = info.exit_code - 128;
+    const std::string death = loom::format("ompi_info dies of signal {} ({})", signal, ::strsignal(signal));
+    for (const std::string& folder : folders) {
+      const std::string file = folder + "/" + kPluginFile;
+      std::error_code error;
+      if (!std::filesystem::exists(file, error)) continue;
+      if (const std::string damage = damage_of(file); !damage.empty())
+        return findings_.fails(kPluginTopic, loom::format("{} as it loads {}: {}", death, file, damage),
+                               kInstallAgain);
     }
-    const char* const home = std::getenv("HOME");
-    const std::string etc = value_of(ask({"--path", "sysconfdir"}).out, "path:sysconfdir").value_or("");
-    for (const std::string& path : {std::string(home == nullptr ? "" : home) + "/.openmpi/mca-params.conf",
-                                    etc + "/openmpi-mca-params.conf"}) {
-      std::ifstream file(path);
-      for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line.substr(0, line.find('=')));
-        std::string name;
-        if (words >> name && !name.starts_with('#') && name.find("loom") != std::string::npos)
-          unknown_.push_back({name, loom::format("{} sets {}", path, name)});
-      }
-    }
+    if (ask({}, {"OMPI_MCA_coll=^loom"}).exit_code == 0)
+      findings_.fails(kPluginTopic, loom::format("{} as it loads loom's plugin", death),
+                      "build and install loom again for this Open MPI; --mca coll ^loom runs without it");
+    else
+      findings_.fails("Open MPI", death, "ompi_info has to work first");
   }
-  /// Once the known ones are known.
-  void tell_unknown_names() {
-    for (const auto& [name, how] : unknown_)
-      if (!parameters_.contains(name))
-        findings_.warn("parameters", how + ", and loom has no such variable",
-                       "docs/parameters.md has the names");
-  }
-
   /// Where a folder is not there, Open MPI 4.1 finds none of its own components either.
   bool look_at_component_path() {
-    const char* const path = std::getenv("OMPI_MCA_mca_base_component_path");
-    std::istringstream folders(path == nullptr ? "" : path);
-    for (std::string folder; std::getline(folders, folder, ':');) {
+    for (const std::string& folder : component_folders("", "")) {
       std::error_code error;
       // The words that stand for Open MPI's own folders.
       static const std::vector<std::string> kWords{"USER_DEFAULT", "USR_DEFAULT", "SYS_DEFAULT",
                                                    "SYSTEM_DEFAULT"};
-      if (folder.empty() || std::ranges::find(kWords, folder) != kWords.end() ||
-          std::filesystem::is_directory(folder, error))
+      if (std::ranges::find(kWords, folder) != kWords.end() || std::filesystem::is_directory(folder, error))
         continue;
       findings_.fails("component path",
                       loom::format("OMPI_MCA_mca_base_component_path names {}, which is not there", folder),
@@ -171,6 +182,10 @@ class OpenMpiCheck {
                       "install Open MPI (Debian: openmpi-bin), or put its bin folder first on PATH");
       return false;
     }
+    if (has_died(info)) {
+      tell_death(info, component_folders(home_plugin_folder(), sources_.own_folder));
+      return false;
+    }
     const auto version = value_of(info.out, "ompi:version:full");
     if (!version) {
       findings_.fails("Open MPI", loom::format("{} says no version of Open MPI", sources_.ompi_info),
@@ -197,59 +212,56 @@ class OpenMpiCheck {
   }
 
   void look_at_plugin() {
+    own_folder_ = value_of(ask({"--path", "pkglibdir"}).out, "path:pkglibdir").value_or("");
+    base_ = ask({"--param", "mca", "base", "--level", "9"}).out;
     Ended info = ask({"--param", "coll", "loom", "--level", "9"});
     if (!look_at_values(info.err) && !has_plugin(info.out)) return;
     if (!has_plugin(info.out) && !sources_.plugin_folder.empty()) {
       const std::string why = line_with(info.err, "mca_coll_loom");
-      const std::string path = path_with(sources_.plugin_folder);
+      const std::string path = component_path(found_.version, sources_.plugin_folder, own_folder_);
       Ended told =
           ask({"--param", "coll", "loom", "--level", "9"}, {"OMPI_MCA_mca_base_component_path=" + path});
       if (has_plugin(told.out)) {
-        found_.path = path;
+        found_.path = found_.plugin_path = path;
         found_.has_plugin = true;
-        findings_.warn("plugin",
+        const std::string options = component_path_options(found_.version, path);
+        findings_.warn(kPluginTopic,
                        why.empty() ? "Open MPI does not look where it is"
                                    : loom::format("another one does not load: {}", NotLoaded(why).why),
-                       loom::format("mpirun {}, or install it", component_path_option(path)));
-        findings_.need_options(component_path_option(path));
+                       loom::format("mpirun {}, or install it", options));
+        findings_.need_options(options);
         parameters_ = parameters_in(told.out);
         return;
       }
+      if (has_died(told)) return tell_death(told, {sources_.plugin_folder});
       if (!look_at_values(told.err)) return;
       if (why.empty()) info.err = told.err;
     }
     if (!has_plugin(info.out)) {
-      const NotLoaded refused(line_with(info.err, "mca_coll_loom"));
-      findings_.fails("plugin",
-                      refused.why.empty() ? loom::format("Open MPI finds none in {}", path_with(""))
-                                          : "it does not load: " + refused.why,
-                      refused.why.empty() ? "install it: cmake --install, or the package"
-                      : refused.other_series
-                          ? "build and install loom for this Open MPI, or use the other's mpirun"
-                          : "build it again on this machine; a library that it needs may be missing here");
-      return;
+      const std::string why = line_with(info.err, "mca_coll_loom");
+      if (why.empty())
+        return findings_.fails(kPluginTopic, loom::format("Open MPI finds none in {}", own_folder_),
+                               "install it: cmake --install, or the package");
+      const NotLoaded refused(why);
+      return findings_.fails(kPluginTopic, "it does not load: " + refused.why, refused.cure);
     }
     found_.has_plugin = true;
+    const std::string path = value_of(base_, "mca:mca:base:param:mca_base_component_path:value").value_or("");
+    const std::string folder = folder_with_plugin(folders_in(path));
+    if (!folder.empty()) found_.plugin_path = component_path(found_.version, folder, own_folder_);
     const std::string its = line_with(info.out, "component:");
     if (its.find(":" + sources_.version + "\"") == std::string::npos)
-      findings_.warn("plugin",
+      findings_.warn(kPluginTopic,
                      loom::format("Open MPI loads another version than {}: {}", sources_.version, its),
                      "remove the older one: docs/troubleshooting.md, \"Where the plugin lies\"");
     else
-      findings_.fine("plugin", loom::format("Open MPI loads version {}", sources_.version));
+      findings_.fine(kPluginTopic, loom::format("Open MPI loads version {}{}", sources_.version,
+                                                folder.empty() ? "" : " from " + folder));
     parameters_ = parameters_in(info.out);
   }
 
   static bool has_plugin(const std::string& text) {
     return text.find("mca:coll:loom:version") != std::string::npos;
-  }
-
-  /// mca_base_component_path as it would be with this folder first. Up to 4.1 Open MPI's own components are
-  /// in its own folder, and not in the library.
-  std::string path_with(const std::string& folder) const {
-    const std::string own = value_of(ask({"--path", "pkglibdir"}).out, "path:pkglibdir").value_or("");
-    if (folder.empty()) return own;
-    return found_.version.starts_with("4.") ? folder + ":" + own : folder;
   }
 
   void look_at_parameters() {
@@ -270,12 +282,18 @@ class OpenMpiCheck {
       findings_.fails("components",
                       loom::format("the MCA parameter coll is \"{}\", which leaves loom out", only),
                       excludes ? "take loom off the list" : "add loom to the list");
-    tell_unknown_names();
+    const std::string files = value_of(base_, "mca:mca:base:param:mca_base_param_files:value").value_or("");
+    const auto taken = [&](const std::string& name) {
+      const auto found = parameters_.find(name);
+      return found == parameters_.end() ? std::nullopt : std::optional(found->second.value);
+    };
+    const auto not_as_written = look_at_settings(settings_of_loom(files_in(files)), taken, findings_);
     if (const auto tune = parameters_.find("coll_loom_tune"); tune != parameters_.end())
       found_.rules = tune->second.value;
     std::vector<std::string> set;
     for (const auto& [name, parameter] : parameters_)
-      if (name != "coll_loom_enable" && !parameter.source.starts_with("default"))
+      if (name != "coll_loom_enable" && !parameter.source.starts_with("default") &&
+          std::ranges::find(not_as_written, name) == not_as_written.end())
         set.push_back(loom::format("{} = {} ({})", name, parameter.value, parameter.source));
     if (!set.empty()) findings_.fine("parameters", loom::join(set, ", "));
   }
@@ -315,11 +333,37 @@ class OpenMpiCheck {
   Findings& findings_;
   OpenMpi found_;
   std::map<std::string, Parameter> parameters_;
-  /// Variables that are set and may be loom's: the name, and how it is set.
-  std::vector<std::pair<std::string, std::string>> unknown_;
+  std::string own_folder_;  ///< of Open MPI's own components
+  std::string base_;        ///< what ompi_info tells of its own variables
 };
 
 }  // namespace
+
+std::string home_plugin_folder() {
+  const char* const home = std::getenv("HOME");
+  return home == nullptr ? "" : std::string(home) + "/.openmpi/components";
+}
+std::vector<std::string> component_folders(const std::string& home_folder, const std::string& own_folder) {
+  const char* const path = std::getenv("OMPI_MCA_mca_base_component_path");
+  std::vector<std::string> folders = folders_in(path == nullptr ? "" : path);
+  if (folders.empty()) folders = {home_folder, own_folder};
+  std::erase(folders, "");
+  return folders;
+}
+std::string component_path(const std::string& version, const std::string& folder,
+                           const std::string& own_folder) {
+  return version.starts_with("4.") && folder != own_folder ? folder + ":" + own_folder : folder;
+}
+std::vector<std::string> component_path_words(const std::string& version, const std::string& path) {
+  std::vector<std::string> words{"--mca", "mca_base_component_path", path};
+  // PMIx reads the same path from 5.0 on, and remarks on what it cannot use there.
+  if (!version.starts_with("4."))
+    words.insert(words.end(), {"--pmixmca", "mca_base_component_show_load_errors", "none"});
+  return words;
+}
+std::string component_path_options(const std::string& version, const std::string& path) {
+  return loom::join(component_path_words(version, path), " ");
+}
 
 OpenMpi look_at_open_mpi(const OpenMpiSources& sources, Findings& findings) {
   return OpenMpiCheck(sources, findings).look();
