@@ -114,6 +114,8 @@ struct Row {
   std::size_t whole;  ///< bytes of the message, all blocks together
   Choice choice;
   double us;  ///< predicted; 0 of the fallback component
+  /// Of those whose predictions compare with this one's: others may be predicted to be faster, and measured
+  /// to be slower.
   std::optional<Alternative> runner_up;
   std::string why;
 };
@@ -131,7 +133,7 @@ Row row_for(const Conditions& conditions, Collective collective, std::size_t byt
   for (const Alternative& one : alternatives(conditions, collective, bytes, may_wait)) {
     if (one.algorithm == row.choice.algorithm)
       row.us = one.us;
-    else if (!row.runner_up)
+    else if (!row.runner_up && (one.suits || one.algorithm == row.choice.candidate))
       row.runner_up = one;
   }
   row.why = reason_of(conditions, collective, bytes, may_wait, tune);

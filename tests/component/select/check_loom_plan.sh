@@ -22,9 +22,9 @@ expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 4 --collective al
 expect 0 '^allreduce +8 +tiered +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 8
 expect 0 '^allreduce +64K +tiered_cico +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 64K
 expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 64 --oversubscribed --collective allreduce --bytes 8
-expect 0 '^allreduce .* faster than dbt at this size, as measured$' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 64K
-expect 0 '^allreduce .* the only one that beats the fallback ' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 8
-expect 0 '^bcast +1M +dbt ' --hosts 8 --ranks-per-host 4 --collective bcast --bytes 1M
+expect 0 '^allreduce +64K +hier +[0-9.]+  - +faster than dbt at this size, as measured$' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 64K
+expect 0 '^allreduce +8 +hier +[0-9.]+  - +the only one that beats the fallback ' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 8
+expect 0 '^bcast +1M +dbt +[0-9.]+  ring [0-9.]+ us +predicted' --hosts 8 --ranks-per-host 4 --collective bcast --bytes 1M
 expect 0 '^alltoall ' "$data/dgxh100.xml"
 lacks 'kernel'
 grep -Fxq '8 ranks on 1 host, buffers on the host (--memory device: on the GPUs of the machine)' "$work/out"
