@@ -122,7 +122,13 @@ Segment Segment::attach(const SegmentHandle& handle) {
   };
   auto mapping = std::make_shared<Mapping>();
   mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (mapping->fd < 0) throw unreachable(std::generic_category().message(errno));
+  if (mapping->fd < 0) {
+    const int error = errno;
+    throw unreachable(std::generic_category().message(error) +
+                      (error == EACCES ? " (it runs as another user, has changed its user, or its program's "
+                                         "file is not readable)"
+                                       : ""));
+  }
   struct stat status {};
   if (::fstat(mapping->fd, &status) != 0 || static_cast<std::uint64_t>(status.st_size) != handle.bytes)
     throw unreachable("it is not the segment that the process announced");
