@@ -291,9 +291,9 @@ std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::st
       ucp_ep_h ep = nullptr;
       if (const ucs_status_t status = ucp_ep_create(mine[i]->worker, &params, &ep); status != UCS_OK) {
         const std::string& devices = mine[i]->net_devices;
-        throw unreachable(loom::format("UCX finds no transport to {}{}{} (see UCX_TLS, UCX_NET_DEVICES and "
+        throw unreachable(loom::format("UCX finds no transport to {}{} (see UCX_TLS, UCX_NET_DEVICES and "
                                        "coll_loom_net_devices)",
-                                       peer, devices.empty() ? "" : " over ", devices),
+                                       peer, devices.empty() ? "" : loom::format(" over \"{}\"", devices)),
                           status);
       }
       endpoint->eps_.push_back({mine[i]->worker, ep});
