@@ -1,4 +1,6 @@
 // plot_command.cpp -- `loom plot`.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +18,7 @@ namespace {
 struct Options {
   std::vector<std::string> files;
   std::string output = "-", show = "auto";
+  bool names_output = false;
 };
 
 /// Not a barrier.
@@ -45,6 +48,8 @@ std::string picture(const Options& options, const std::vector<Measurement>& all)
 }
 
 void plot(const Options& options) {
+  if (!options.names_output && ::isatty(STDOUT_FILENO) == 1)
+    refuse("the picture is SVG, which a terminal does not show: -o out.svg");
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"FILE", file});
   check_outputs(inputs, {{"--output", options.output}});
@@ -69,7 +74,8 @@ void add_plot_command(CLI::App& loom, int&) {
       ->add_option("FILE", options->files,
                    "What loom_bench --json has written, once or several times; - is stdin")
       ->required();
-  command->add_option("-o,--output", options->output, "The picture, SVG; - is stdout")->capture_default_str();
+  CLI::Option* output = command->add_option("-o,--output", options->output, "The picture, SVG; - is stdout")
+                            ->capture_default_str();
   command
       ->add_option(
           "--show", options->show,
@@ -81,7 +87,10 @@ void add_plot_command(CLI::App& loom, int&) {
       "Example:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json "
       "allreduce.json\n"
       "  loom plot allreduce.json -o allreduce.svg");
-  command->callback([options] { plot(*options); });
+  command->callback([options, output] {
+    options->names_output = output->count() > 0;
+    plot(*options);
+  });
 }
 
 }  // namespace loom::tools
