@@ -59,9 +59,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "loom " LOOM_VERSION);
   app.failure_message(failure);
   app.footer(
-      "Exit codes: 0 fine, 1 something found (topo check, topo diff, search --check and --compare, connect) "
-      "or "
-      "nothing (search), 2 wrong command line or file.");
+      "Exit codes: 0 fine, 1 something found (topo check, topo diff, search --check and --compare, connect, "
+      "doctor) or nothing (search), 2 wrong command line or file.");
   int exit_code = loom::tools::kOk;
   loom::tools::add_topo_command(app, exit_code);
   loom::tools::add_search_command(app, exit_code);
