@@ -219,6 +219,21 @@ coll_loom_overlap_bytes=64k
   EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::what, HasSubstr("5 min")))));
 }
 
+TEST_F(Doctor, NamesTheFileFromWhichMpirunHasAVariable) {
+  const std::string file = temporary("mca-params.conf", "coll_loom_timeout = abc\ncoll_loom_priority = 5\n");
+  ::setenv("OMPI_MCA_coll_loom_timeout", "abc", 1);
+  ::setenv("OMPI_MCA_coll_loom_priority", "6", 1);
+  const std::vector<Setting> all = settings_of_loom({file});
+  ::unsetenv("OMPI_MCA_coll_loom_timeout");
+  ::unsetenv("OMPI_MCA_coll_loom_priority");
+  const auto has = [](const char* name, const char* text, const std::string& where) {
+    return Contains(testing::AllOf(Field(&Setting::name, name), Field(&Setting::text, text),
+                                   Field(&Setting::where, where)));
+  };
+  EXPECT_THAT(all, has("coll_loom_timeout", "abc", file));
+  EXPECT_THAT(all, has("coll_loom_priority", "6", ""));
+}
+
 TEST_F(Doctor, SaysThatAPluginIsTruncated) {
   folder_ = std::filesystem::path(temporary("any")).parent_path().string();
   const std::string plugin = truncated("mca_coll_loom.so", 1);
@@ -397,7 +412,7 @@ TEST(DoctorsReport, GoesThroughLines) {
   findings.fine("CPUs", "4");
   findings.warn("enabled", "no,\tnot yet", "turn it\non");
   Findings again;
-  add_lines("noise\n" + lines_of(findings) + "a\tb\tc\td\n", again);
+  add_lines("noise\n" + std::string(1, '\0') + lines_of(findings) + "a\tb\tc\td\n", again);
   EXPECT_THAT(again.all(),
               testing::ElementsAre(Finding{Verdict::kFine, "CPUs", "4", ""},
                                    Finding{Verdict::kWarning, "enabled", "no, not yet", "turn it on"}));

@@ -342,10 +342,13 @@ void look_at_this_host(const std::string& kernels, Findings& findings) {
 /// As rank 0 has them. Where the plugin is not loaded, Open MPI has none of its variables.
 void look_at_variables(loom::mpi::ToolInterface& tool, Findings& findings) {
   if (!tool.variable("coll_loom_enable")) return;
-  const std::string files = tool.variable("mca_base_param_files").value_or("");
+  std::vector<std::string> files = files_in(tool.variable("mca_base_param_files").value_or(""));
+  // From 5.0 on mpirun reads the user's own, and its ranks do not.
+  const char* const home = std::getenv("HOME");
+  const std::string own = std::string(home == nullptr ? "" : home) + "/.openmpi/mca-params.conf";
+  if (std::ranges::find(files, own) == files.end()) files.insert(files.begin(), own);
   look_at_settings(
-      settings_of_loom(files_in(files)), [&](const std::string& name) { return tool.variable(name); },
-      findings);
+      settings_of_loom(files), [&](const std::string& name) { return tool.variable(name); }, findings);
 }
 
 int look(bool lines, const std::string& kernels, const std::string& options) {

@@ -15,7 +15,7 @@ std::vector<std::string> fields_of(const std::string& line) {
   for (const char c : line)
     if (c == '\t')
       fields.emplace_back();
-    else
+    else if (c != '\0')  // mpirun 5.0 puts some between what ranks write
       fields.back() += c;
   return fields;
 }

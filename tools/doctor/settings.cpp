@@ -72,8 +72,12 @@ std::string short_number(const std::string& text) {
 std::vector<Setting> settings_of_loom(const std::vector<std::string>& files) {
   std::vector<Setting> all;
   const auto add = [&](Setting setting) {
-    if (is_about_loom(setting.name) && std::ranges::find(all, setting.name, &Setting::name) == all.end())
+    if (!is_about_loom(setting.name)) return;
+    const auto before = std::ranges::find(all, setting.name, &Setting::name);
+    if (before == all.end())
       all.push_back(std::move(setting));
+    else if (before->where.empty() && before->text == setting.text)
+      before->where = setting.where;  // from 5.0 on mpirun hands what files say to its ranks
   };
   const std::string prefix = "OMPI_MCA_";
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
