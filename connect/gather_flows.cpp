@@ -129,24 +129,35 @@ double grids_gbps_of(const Machine& machine, std::span<const ChannelSummary> row
 
 }  // namespace
 
+GatherGbps::Grids grids_gbps(const Machine& machine, std::span<const ChannelSummary> rows,
+                             std::span<const std::vector<std::int16_t>> near, double most_gbps) {
+  const auto ranks = static_cast<double>(rows.front().order.size());
+  const double by_blocks = most_gbps * static_cast<double>(rows.size()) * ranks / (ranks - 1);
+  GatherGbps::Grids grids;
+  for (std::size_t i = 0; i < grids.size(); ++i) {
+    grids[i] = grids_gbps_of(machine, rows, near, share_at(i));
+    if (most_gbps > 0) grids[i] = std::min(grids[i], by_blocks);
+  }
+  return grids;
+}
+
 GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
-                       std::span<const ChannelSummary> rows, std::span<const std::vector<std::int16_t>> near,
-                       bool between_hosts) {
+                       std::span<const std::vector<std::int16_t>> near, bool between_hosts) {
   GatherGbps gather{.trees = trees_gbps(machine, summary, between_hosts ? 2 : 1)};
-  for (std::size_t i = 0; i < gather.grids.size() && between_hosts && !rows.empty(); ++i)
-    gather.grids[i] = grids_gbps_of(machine, rows, near, share_at(i));
+  if (between_hosts && summary.ranks > 1)
+    gather.grids_by_rings = grids_gbps(machine, summary.family(Family::kRing).channels, near, 0);
   return gather;
 }
 
 /// The time of the busiest link bends upwards with the share that other hosts have: a straight line between
 /// two points is never below it.
-double grids_gbps(const GatherGbps& gather, int hosts) {
-  if (gather.grids.front() <= 0) return 0;
+double grids_gbps(const GatherGbps::Grids& grids, int hosts) {
+  if (grids.front() <= 0) return 0;
   const double others = 1 - 1.0 / hosts;
   std::size_t next = 1;
   while (share_at(next) < others) ++next;
   const double way = (others - share_at(next - 1)) / (share_at(next) - share_at(next - 1));
-  return 1 / ((1 - way) / gather.grids[next - 1] + way / gather.grids[next]);
+  return 1 / ((1 - way) / grids[next - 1] + way / grids[next]);
 }
 
 }  // namespace loom::connect

@@ -14,19 +14,24 @@ namespace loom::connect {
 
 /// GB/s of the whole; 0: there is nothing to gather by, or it is not known.
 struct GatherGbps {
-  double trees = 0;               ///< of the host alone; where there are others, of two like it
-  std::array<double, 3> grids{};  ///< of two hosts like it, of four, and of ever so many
+  using Grids = std::array<double, 3>;  ///< of two hosts like it, of four, and of ever so many
+  double trees = 0;                     ///< of the host alone; where there are others, of two like it
+  Grids grids_by_rings{};               ///< whose rows go along the rings that cross hosts
+  Grids grids{};                        ///< whose rows go along rings of the host alone; 0: there are none
   friend bool operator==(const GatherGbps&, const GatherGbps&) = default;
 };
 
 /// machine.ranks: by local index, of ranks that share a GPU the same one, which is in its System. near: by
-/// local index the ports of a rank, as grids take them in turn. rows: of grids; none where there are no
-/// grids.
+/// local index the ports of a rank, as grids take them in turn. Leaves grids along rings of the host alone
+/// out.
 GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
-                       std::span<const ChannelSummary> rows, std::span<const std::vector<std::int16_t>> near,
-                       bool between_hosts);
+                       std::span<const std::vector<std::int16_t>> near, bool between_hosts);
+/// Along such rows, one at least, of all of the host's ranks. most_gbps: of a row, whatever its links carry;
+/// 0: no limit.
+GatherGbps::Grids grids_gbps(const Machine& machine, std::span<const ChannelSummary> rows,
+                             std::span<const std::vector<std::int16_t>> near, double most_gbps);
 
-/// Of grids over so many hosts like it, from two on: no more than they reach.
-double grids_gbps(const GatherGbps& gather, int hosts);
+/// Over so many hosts like it, from two on: no more than they reach.
+double grids_gbps(const GatherGbps::Grids& grids, int hosts);
 
 }  // namespace loom::connect

@@ -61,25 +61,25 @@ void take_channels(GpuChannels& channels) {
   }
 }
 
-/// As many rows as every host has, each as fast as on the slowest.
-void take_grids(GpuChannels& channels, std::span<const GpuHost> hosts) {
-  const int per_host = channels.job.shape().ranks_per_host;
-  if (hosts.size() < 2 || per_host < 2) return;
-  std::size_t rows = hosts.front().rows.channels.size();
-  for (const GpuHost& host : hosts) rows = std::min(rows, host.rows.channels.size());
-  for (std::size_t c = 0; c < rows; ++c) {
-    GpuChannels::GridChannel grid{{}, hosts.front().rows.channels[c].intra_gbps};
-    for (std::size_t node = 0; node < hosts.size(); ++node) {
-      const ChannelSummary& row = hosts[node].rows.channels[c];
-      const auto ranks = channels.job.placement().ranks_of(static_cast<int>(node));
+using Hosts = std::span<const GpuHost* const>;
+
+/// Hosts that differ have rows along the rings on which they have agreed.
+bool have_rows(Hosts hosts) {
+  return !hosts.front()->rows.channels.empty() &&
+         std::ranges::all_of(hosts, [&](const GpuHost* host) { return *host == *hosts.front(); });
+}
+
+void take_grids(GpuChannels& channels, Hosts hosts) {
+  if (hosts.size() < 2 || !have_rows(hosts)) return;
+  for (const ChannelSummary& row : hosts.front()->rows.channels) {
+    GpuChannels::GridChannel grid{{}, row.intra_gbps};
+    for (int node = 0; node < channels.job.nodes(); ++node) {
+      const auto ranks = channels.job.placement().ranks_of(node);
       for (const std::uint16_t local : row.order) grid.ranks.push_back(ranks[local]);
-      grid.gbps = std::min(grid.gbps, row.intra_gbps);
     }
     channels.grids.push_back(std::move(grid));
   }
 }
-
-using Hosts = std::span<const GpuHost* const>;
 
 /// Of all hosts together: no more than the slowest may have.
 ChannelTotal total_of(Hosts hosts, ChannelTotal GpuHost::*kind, const Agreed& agreed) {
@@ -115,10 +115,15 @@ AllGatherGbps all_gather_of(const Job& job, Hosts hosts) {
   AllGatherGbps slowest{.rings = rings.gbps * ranks / (ranks - 1)};
   if (job.shape().ranks_per_host == 0) return slowest;
   slowest.trees = hosts.size() <= 2 ? hosts.front()->gather.trees : 0;
-  slowest.grids = hosts.size() > 1 ? grids_gbps(hosts.front()->gather, job.nodes()) : 0;
+  const bool rows = have_rows(hosts);
+  const auto grids_of = [&](const GpuHost& host) {
+    return hosts.size() > 1 ? grids_gbps(rows ? host.gather.grids : host.gather.grids_by_rings, job.nodes())
+                            : 0;
+  };
+  slowest.grids = grids_of(*hosts.front());
   for (const GpuHost* const host : hosts) {
     slowest.trees = std::min(slowest.trees, host->gather.trees);
-    slowest.grids = std::min(slowest.grids, grids_gbps(host->gather, job.nodes()));
+    slowest.grids = std::min(slowest.grids, grids_of(*host));
   }
   return slowest;
 }
@@ -230,9 +235,9 @@ GpuChannels gpu_channels(const Placement& placement, std::span<const GpuHost> ho
   }
   channels.job = job_of(nodes, summaries, {1, max_channels});
   take_channels(channels);
-  take_grids(channels, hosts);
   std::vector<const GpuHost*> all;
   for (const GpuHost& host : hosts) all.push_back(&host);
+  take_grids(channels, all);
   channels.ring = total_of(all, &GpuHost::ring, channels.job.agreed(Family::kRing));
   channels.tree = total_of(all, &GpuHost::tree, channels.job.agreed(Family::kTree));
   if (hosts.size() == 1) channels.exchange_gbps = hosts.front().exchange_gbps;

@@ -38,7 +38,8 @@ struct GpuChannels {
   int ranks = 1, gpus = 1, hosts = 1;
   std::vector<RingChannel> rings;  ///< fastest first; one at least
   std::vector<TreeChannel> trees;  ///< the same
-  std::vector<GridChannel> grids;  ///< the same; none on one host, or where hosts have one rank or differ
+  std::vector<GridChannel>
+      grids;  ///< the same; none: rows go along the rings, if hosts have equally many ranks
   ChannelTotal ring, tree;
   /// What each rank sends while all send as much to each of the others; 0: not known, as between hosts, or
   /// there are none.

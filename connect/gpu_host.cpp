@@ -219,6 +219,30 @@ std::vector<int> lowest_sharers(const std::vector<std::vector<int>>& sharers, co
   return lowest;
 }
 
+/// As few of these rows, the fastest first, as all-gather about as much as any number of them; none where the
+/// rings that cross hosts do.
+void take_rows(GpuHost& host, const Machine& machine, const GpuChannelRequest& request, FamilySummary rows) {
+  constexpr double kAboutAsMuch = 0.98;
+  std::ranges::stable_sort(rows.channels, std::ranges::greater(), &ChannelSummary::intra_gbps);
+  const std::span<const ChannelSummary> all = rows.channels;
+  const auto gather_by = [&](std::span<const ChannelSummary> some) {
+    return grids_gbps(machine, some, host.near, request.most_gbps);
+  };
+  GatherGbps::Grids best{};
+  for (std::size_t count = 1; count <= all.size(); ++count)
+    if (const GatherGbps::Grids by = gather_by(all.first(count)); by.front() > best.front()) best = by;
+  const auto reaches_best = [&](std::span<const ChannelSummary> some) {
+    const GatherGbps::Grids by = gather_by(some);
+    return by.front() >= kAboutAsMuch * best.front() && by.back() >= kAboutAsMuch * best.back();
+  };
+  if (reaches_best(host.summary.family(Family::kRing).channels)) return;
+  std::size_t count = 1;
+  while (count < all.size() && !reaches_best(all.first(count))) ++count;
+  host.gather.grids = gather_by(all.first(count));
+  rows.channels.resize(count);
+  host.rows = std::move(rows);
+}
+
 }  // namespace
 
 GpuHost unknown_gpu_host(int ranks, int gpus, std::string why_not) {
@@ -269,21 +293,12 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
   host.types = types_of(direct.whole()->paths, machine.sharers, ranks);
   host.exchange_gbps = exchange_gbps_of(direct.whole()->paths, machine.sharers, count);
   const Machine same{&direct.whole()->paths, lowest_sharers(machine.sharers, ranks)};
-  const auto take_rows = [&](const FamilySummary& rows) {
-    const GatherGbps gather = gather_gbps(same, host.summary, rows.channels, host.near, between_hosts);
-    if (!host.rows.channels.empty() && gather.grids.front() <= host.gather.grids.front()) return;
-    host.gather = gather;
-    host.rows = rows;
-    for (ChannelSummary& row : host.rows.channels) row.port_in = row.port_out = kNoPort;
-  };
-  if (between_hosts && count > 1) {
-    take_rows(host.summary.family(Family::kRing));  // next to the ports, in parts that these carry
+  host.gather = gather_gbps(same, host.summary, host.near, between_hosts);
+  if (between_hosts && count > 1 && graph == nullptr) {
     ChannelPlan inside = rows_of(tables, direct, request);
     expand(inside, machine.sharers);
-    const NodeSummary rows = summarize(machine.system, ranks, std::span(&inside, 1));
-    if (!inside.channels.empty()) take_rows(rows.family(Family::kRing));
-  } else {
-    host.gather = gather_gbps(same, host.summary, {}, host.near, between_hosts);
+    take_rows(host, same, request,
+              summarize(machine.system, ranks, std::span(&inside, 1)).family(Family::kRing));
   }
   host.has_switch = !machine.system.of_kind(topo::NodeKind::kNvSwitch).empty();
   return planned;
@@ -310,7 +325,8 @@ std::vector<std::byte> encode(const GpuHost& host) {
   }
   writer.put(host.exchange_gbps);
   writer.put(host.gather.trees);
-  for (const double gbps : host.gather.grids) writer.put(gbps);
+  for (const auto& grids : {host.gather.grids_by_rings, host.gather.grids})
+    for (const double gbps : grids) writer.put(gbps);
   writer.put(static_cast<std::uint8_t>(host.has_switch));
   for (const PathType type : host.types) writer.put(type);
   for (const std::string& port : host.ports) writer.put_all(std::as_bytes(std::span(port)));
@@ -360,7 +376,8 @@ GpuHost decode_gpu_host(std::span<const std::byte> bytes) {
     }
     host.exchange_gbps = reader.get_gbps<double>();
     host.gather.trees = reader.get_gbps<double>();
-    for (double& gbps : host.gather.grids) gbps = reader.get_gbps<double>();
+    for (auto* const grids : {&host.gather.grids_by_rings, &host.gather.grids})
+      for (double& gbps : *grids) gbps = reader.get_gbps<double>();
     host.has_switch = reader.get_below<std::uint8_t>(2, "a switch is there or not") != 0;
     const auto ranks = static_cast<std::size_t>(host.summary.ranks);
     for (std::size_t pair = 0; pair < ranks * ranks; ++pair) host.types.push_back(get_path_type(reader));

@@ -37,8 +37,8 @@ struct ChannelTotal {
 /// Free of the ranks' numbers in the communicator: equal hosts tell the same.
 struct GpuHost {
   NodeSummary summary;  ///< rings and trees over its ranks; those that share a GPU come one after the other
-  /// The rows of grids, where there are other hosts: rings of this one alone, which ports do not limit, or
-  /// the others where those would be in the way of what goes to ports.
+  /// Where there are other hosts like it: rings of this one alone for the rows of grids, fastest first. None
+  /// where rows along the rings that cross hosts are as fast, or where a file says what rings there are.
   FamilySummary rows;
   int gpus = 1;
   ChannelTotal ring, tree;

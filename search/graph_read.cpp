@@ -142,6 +142,7 @@ class GraphReader {
     if (kind == kGraphKinds.end() && graph.part->ranks.size() > 1)
       xml_.fail(element, loom::format("graph {} is of pattern {} for a GPU alone, not for {}.", graph.id,
                                       number, graph.part->ranks.size()));
+    plan.pattern = effective(plan.pattern, static_cast<int>(graph.part->ranks.size()));
     for (const pugi::xml_node channel : channels) read_channel(channel, graph, intra, inter);
     finish(graph, element);
     return graph;

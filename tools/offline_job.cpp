@@ -350,6 +350,11 @@ std::string name_by_kernels(const std::string& algorithm) {
 }
 constexpr std::string_view kProtocolBetweenHosts = "Simple";
 
+/// How often the whole passes.
+int passes_of(connect::Collective collective) {
+  return collective == connect::Collective::kAllreduce ? 2 : 1;
+}
+
 }  // namespace
 
 std::string OfflineJob::gpu_summary() const {
@@ -392,6 +397,11 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
       for (const connect::Prediction& one : connect::simulate(offline.job, offline.machines, same))
         if (name_by_kernels(one.algorithm) == mine.algorithm)
           mine.transfer_us = one.transfer_us, mine.bottleneck = one.bottleneck;
+    // The simulation's rows go along the rings that cross hosts.
+    const double grids_gbps = offline.is_between_gpus() ? offline.on_gpus->channels()->all_gather.grids : 0;
+    if (mine.algorithm == "grid" && grids_gbps > 0)
+      mine.transfer_us = passes_of(request.collective) * request.bytes / (1000 * grids_gbps),
+      mine.bottleneck = "";
     predictions.push_back(std::move(mine));
   };
   if (const auto chosen = by(KernelLinkage::kAny); chosen && links_name(chosen->way) == "exchange")

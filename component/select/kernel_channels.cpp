@@ -66,6 +66,10 @@ device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& foun
     channels.shapes[c].weight = weight_of(found.rings[c].gbps, found.rings.front().gbps);
     if (found.grids.empty()) channels.shapes[c].add_grid(channels.hosts);
   }
+  if (found.grids.empty()) {
+    channels.grid_gbps = channels.ring_gbps;
+    channels.grid_gather_gbps = found.all_gather.grids * share_of_first(found.rings);
+  }
   for (std::size_t c = 0; c < found.grids.size(); ++c) {
     channels.shapes[c].grid = found.grids[c].ranks;
     channels.shapes[c].columns = found.ranks / found.hosts;

@@ -8,7 +8,8 @@
 namespace loom {
 
 /// Channel c has the c-th ring and the c-th pair of trees, each with a share of its kind by its speed; a pair
-/// of equal trees is one. Between hosts with equally many ranks each ring makes a grid. What the channels do
+/// of equal trees is one. So has it the c-th grid; where there are none, each
+/// ring between hosts with equally many ranks makes one. What the channels do
 /// not say stays as in `known`.
 device::cuda::KernelChannels kernel_channels_of(const connect::GpuChannels& found,
                                                 device::cuda::KernelChannels known = {});

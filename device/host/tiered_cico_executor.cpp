@@ -93,9 +93,9 @@ void TieredCicoExecutor::begin_back() {
 }
 
 TieredCicoExecutor::State TieredCicoExecutor::advance() {
-  while (stage_ != Stage::kDone) {
+  for (bool moved = false; stage_ != Stage::kDone; moved = true) {
     const State state = reducing_ ? reducing_->advance() : back_ ? back_->advance() : State::kDone;
-    if (state != State::kDone) return state;
+    if (state != State::kDone) return moved ? State::kMoved : state;
     switch (stage_) {
       case Stage::kInside:
         stage_ = Stage::kAcross;

@@ -76,6 +76,7 @@ void ChannelShape::add_grid(const std::vector<int>& hosts) {
     if (rows.size() - before != ring.size() / order.size()) return;
   }
   grid = std::move(rows);
+  grid_weight = weight;
   columns = static_cast<int>(ring.size() / order.size());
 }
 

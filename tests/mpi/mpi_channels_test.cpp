@@ -2,12 +2,12 @@
 // search and connect find for it. A rank for each GPU of VIRTUAL_GPU_MACHINE (scripts/own-gpu), whose links
 // tests/virtual_gpu counts by figures and ways of its own.
 //
-//   mpi_channels_test [BYTES [NAME]]    of the message, 16 MiB unless given
+//   mpi_channels_test [BYTES [NAME [trees]]]    of the message, 16 MiB unless given
 //
 // By kernels over the channels, or by zero copy where loom predicts that to be faster: that sends as much
-// from each GPU. Rank 0 prints a row of a table, which --heading prints the head of. Exit code 1: a channel
-// carries another share than its own by more than 2 %, or a link is busy for longer than the search allows.
-// VIRTUAL_GPU_STATE has to be set.
+// from each GPU as rings. trees: coll_loom_tune makes kernels go by trees. Rank 0 prints a row of a table,
+// which --heading prints the head of. Exit code 1: a channel carries another share than its own by more than
+// 2 %, or a link is busy for longer than the search allows. VIRTUAL_GPU_STATE has to be set.
 #include <mpi.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ namespace machine = virtual_gpu::machine;
 
 constexpr double kMostDeviation = 0.02, kMostOverBound = 1.1;
 constexpr char kHeading[] =
-    "| machine | GPUs | carried by | rings | GB/s | bound | off its share, % | slowest link | MB | us | at "
+    "| machine | GPUs | carried by | channels | GB/s | bound | off its share, % | slowest link | MB | us | "
+    "at "
     "the bound, us "
     "| "
     "ratio |\n| --- | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n";
@@ -97,28 +98,44 @@ Loads allreduce(const Counters& counters, int count) {
   return sent;
 }
 
-/// Of the rings, by from and to: GB/s that they have there together.
-std::map<std::pair<int, int>, double> hops(const GpuChannels& channels) {
-  std::map<std::pair<int, int>, double> result;
+/// By from and to: what an all-reduce of so many bytes is to send there.
+using Hops = std::map<std::pair<int, int>, double>;
+
+Hops by_rings(const GpuChannels& channels, double bytes) {
+  Hops hops;
   for (const auto& ring : channels.rings)
     for (std::size_t i = 0; i < ring.order.size(); ++i)
-      result[{ring.order[i], ring.order[(i + 1) % ring.order.size()]}] += static_cast<double>(ring.gbps);
-  return result;
+      hops[{ring.order[i], ring.order[(i + 1) % ring.order.size()]}] +=
+          static_cast<double>(ring.gbps) / channels.ring.gbps * 2.0 * (ranks - 1) / ranks * bytes;
+  return hops;
+}
+
+/// Up each link of a tree the sums of what is below, and down the result: the tree's part of the message.
+Hops by_trees(const GpuChannels& channels, double bytes) {
+  Hops hops;
+  for (const auto& channel : channels.trees)
+    for (const auto& tree : channel.trees)
+      for (int of = 0; of < ranks; ++of) {
+        const int parent = tree[static_cast<std::size_t>(of)].parent;
+        if (parent == loom::connect::kNobody) continue;
+        const double part = static_cast<double>(channel.gbps) / channels.tree.gbps / 2 * bytes;
+        hops[{of, parent}] += part;
+        hops[{parent, of}] += part;
+      }
+  return hops;
 }
 
 /// By how much of its share a link between two GPUs is off; where there are none, what leaves a GPU.
-double deviation(const machine::Machine& machine, const std::vector<machine::BusId>& ids,
-                 const GpuChannels& channels, const Loads& sent, double bytes) {
+double deviation(const machine::Machine& machine, const std::vector<machine::BusId>& ids, const Hops& hops,
+                 const Loads& sent) {
   const auto name = [&](int rank_of) {
     const auto at =
         std::ranges::find(machine.gpus(), ids[static_cast<std::size_t>(rank_of)], &machine::Gpu::bus_id);
     return machine.name_of(machine::gpu(static_cast<std::size_t>(at - machine.gpus().begin())));
   };
   double most = 0;
-  const double each_way = 2.0 * (ranks - 1) / ranks * bytes;
   bool by_pairs = false;
-  for (const auto& [hop, gbps] : hops(channels)) {
-    const double right = gbps / channels.ring.gbps * each_way;
+  for (const auto& [hop, right] : hops) {
     for (const auto& [link, load] : sent) {
       const machine::Link& of = machine.links()[link];
       if (of.kind != machine::Link::Kind::kNvlink || of.from != name(hop.first) || of.to != name(hop.second))
@@ -129,12 +146,14 @@ double deviation(const machine::Machine& machine, const std::vector<machine::Bus
   }
   if (by_pairs) return most;
   for (int of = 0; of < ranks; ++of) {
-    double leaves = 0;
+    double leaves = 0, right = 0;
+    for (const auto& [hop, part] : hops)
+      if (hop.first == of) right += part;
     for (const auto& [link, load] : sent) {
       const machine::Link& by = machine.links()[link];
       if (by.from == name(of) && by.kind != machine::Link::Kind::kMemory) leaves += load.bytes;
     }
-    most = std::max(most, std::abs(leaves / each_way - 1));
+    most = std::max(most, std::abs(leaves / right - 1));
   }
   return most;
 }
@@ -155,22 +174,26 @@ int main(int argc, char** argv) {
       return tools.counter("coll_loom_calls", "allreduce", algorithm).value_or(0);
     };
     allreduce(counters, 1);  // sets up
-    const std::uint64_t by_kernel = calls_by("kernel"), by_zero_copy = calls_by("zero_copy");
+    const bool trees = argc > 3 && std::strcmp(argv[3], "trees") == 0;
+    const char* const kernel = trees ? "kernel_tree" : "kernel";
+    const std::uint64_t by_kernel = calls_by(kernel), by_zero_copy = calls_by("zero_copy");
     const Loads sent = allreduce(counters, count);
     const bool is_zero_copy = calls_by("zero_copy") == by_zero_copy + 1;
-    require(is_zero_copy || calls_by("kernel") == by_kernel + 1, "no kernel carries the allreduce");
+    require((is_zero_copy && !trees) || calls_by(kernel) == by_kernel + 1, "no kernel carries the allreduce");
     if (rank == 0) {
       const GpuChannels channels = planned(ids);
       const auto slowest = std::ranges::max_element(sent, {}, [&](const auto& one) { return one.second.us; });
       const machine::Link& link = counters.machine().links()[slowest->first];
-      const double at_bound = 2.0 * (ranks - 1) / ranks * bytes / channels.ring.bound_gbps / 1000,
-                   off = deviation(counters.machine(), ids, channels, sent, bytes),
+      const loom::connect::ChannelTotal& total = trees ? channels.tree : channels.ring;
+      const double at_bound = (trees ? 1 : 2.0 * (ranks - 1) / ranks) * bytes / total.bound_gbps / 1000,
+                   off = deviation(counters.machine(), ids,
+                                   trees ? by_trees(channels, bytes) : by_rings(channels, bytes), sent),
                    ratio = slowest->second.us / at_bound;
       loom::print(
           "| {} | {} | {} | {} | {:.1f} | {:.1f} | {:.2f} | {} to {} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n",
-          argc > 2 ? argv[2] : "", ranks, is_zero_copy ? "zero_copy" : "kernel", channels.rings.size(),
-          channels.ring.gbps, channels.ring.bound_gbps, 100 * off, link.from, link.to,
-          slowest->second.bytes / 1e6, slowest->second.us, at_bound, ratio);
+          argc > 2 ? argv[2] : "", ranks, is_zero_copy ? "zero_copy" : kernel,
+          trees ? channels.trees.size() : channels.rings.size(), total.gbps, total.bound_gbps, 100 * off,
+          link.from, link.to, slowest->second.bytes / 1e6, slowest->second.us, at_bound, ratio);
       right = off <= kMostDeviation && ratio <= kMostOverBound;
       if (!right)
         loom::print(stderr, "more than {} off, or over the bound by {}\n", kMostDeviation, kMostOverBound);
