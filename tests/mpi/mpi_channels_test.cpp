@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
       const auto slowest = std::ranges::max_element(sent, {}, [&](const auto& one) { return one.second.us; });
       const machine::Link& link = counters.machine().links()[slowest->first];
       const loom::connect::ChannelTotal& total = trees ? channels.tree : channels.ring;
-      const double at_bound = (trees ? 1 : 2.0 * (ranks - 1) / ranks) * bytes / total.bound_gbps / 1000,
+      const double at_bound = 2.0 * (trees ? 1 : (ranks - 1.0) / ranks) * bytes / total.bound_gbps / 1000,
                    off = deviation(counters.machine(), ids,
                                    trees ? by_trees(channels, bytes) : by_rings(channels, bytes), sent),
                    ratio = slowest->second.us / at_bound;
