@@ -116,6 +116,7 @@ void Execution::tell_adopted(const AdoptedBroadcast& adopted, int root) const {
 void Execution::fail_for(const device::DifferentCall& other) {
   links_.cico->say_left(other.mine());
   if (links_.groups) links_.groups->say_left(other.mine());
+  if (links_.immediate) links_.immediate->say_left();
   const bool one_host = group().wiring.shape.hosts == 1;
   const int rank = one_host ? other.peer() : rank_at({group().placement.node_of(member_.rank), other.peer()});
   const std::string peer = group().name_of(rank);

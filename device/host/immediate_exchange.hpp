@@ -128,6 +128,8 @@ class ImmediateExchangeOf {
 
   /// The rank that the last call waited for when it threw.
   int awaited() const noexcept { return awaited_; }
+  /// To be called before abandon(), so that others still find which call this rank has announced.
+  void say_left() noexcept { left_ = exchange_; }
   void abandon() noexcept;
 
  private:
@@ -189,6 +191,7 @@ class ImmediateExchangeOf {
   std::uint64_t entered_;     ///< all ranks are known to have published this exchange
   std::uint64_t level_;       ///< the last one in which everybody read everybody; the same on all ranks
   std::uint64_t parted_ = 0;  ///< the last one in which a rank was seen in another call
+  std::uint64_t left_ = 0;    ///< see say_left()
   std::uint64_t began_ = 0;   ///< the first one of a call of several that is not over; 0: there is none
   // Places in the ring count on from turn to turn: where this exchange's offers, or the last ones there were,
   // begin and end.

@@ -351,9 +351,6 @@ void ImmediateExchangeOf<Area>::check_calls() const {
   };
   for (int k = 0; k < size() - 1 && exchange_ > 0; ++k) {
     const int rank = other_position(self_, k);
-    for (std::uint64_t later = 0; later < 3; ++later)  // abandon() may leave two of them
-      if (line_of(rank, exchange_ + later).published.value() == StepFlag::kAbandoned)
-        immediate::gave_up(rank);
     // In a call of several, this rank looks at few of the others.
     for (std::uint64_t exchange = began_ != 0 ? began_ : exchange_; exchange <= exchange_; ++exchange) {
       const std::uint64_t seen = line_of(rank, exchange).published.value();
@@ -363,6 +360,13 @@ void ImmediateExchangeOf<Area>::check_calls() const {
       const CallNote its = note_in(rank, exchange, seen), mine = note_in(self_, exchange, flag);
       if (its != mine) throw DifferentCall(rank, its, mine, CallProgress::kMore);
     }
+  }
+  // Afterwards: whoever has given up may have found what this rank finds now.
+  for (int k = 0; k < size() - 1 && exchange_ > 0; ++k) {
+    const int rank = other_position(self_, k);
+    for (std::uint64_t later = 0; later < 3; ++later)  // abandon() may leave two of them
+      if (line_of(rank, exchange_ + later).published.value() == StepFlag::kAbandoned)
+        immediate::gave_up(rank);
   }
 }
 
@@ -389,7 +393,9 @@ void ImmediateExchangeOf<Area>::abandon() noexcept {
   // A rank that is not as far as this one is to find out the same, not that this rank has given up.
   const bool parted = parted_ == exchange_ + 1;
   for (typename Area::Line& line : own_->line) {
-    const bool stays = parted && (&line == &line_in(*own_, parted_) || &line == &line_in(*own_, exchange_));
+    const bool stays =
+        (parted && (&line == &line_in(*own_, parted_) || &line == &line_in(*own_, exchange_))) ||
+        (left_ != 0 && &line == &line_in(*own_, left_));
     if (!stays) line.published.publish(StepFlag::kAbandoned);
   }
 }
