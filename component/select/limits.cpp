@@ -182,9 +182,8 @@ const char* needs_tiers(const Conditions& conditions, Collective collective) {
 }
 const char* needs_groups(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;
-  return conditions.groups
-             ? nullptr
-             : "there are too few ranks for equal groups, or sums have to keep the order of ranks";
+  return conditions.groups ? nullptr
+                           : "the ranks make no equal groups, or sums have to keep the order of ranks";
 }
 const char* needs_few_ranks_on_one_host(const Conditions& conditions, Collective collective) {
   if (const char* why = needs_one_host(conditions, collective)) return why;

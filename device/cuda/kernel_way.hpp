@@ -61,7 +61,7 @@ struct KernelChannels {
   std::vector<int> hosts = {};  ///< by rank; empty: all are on one
   bool may_ll128 = false;       ///< lines of 128 bytes stay whole between all ranks (nvlink_peers_for_ll128)
   bool exchange = false;        ///< every two ranks have links for all-to-alls; only with `hosts`
-  bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings and trees
+  bool over_nvlink = false;     ///< nothing slower lies between neighbours in rings, trees and rows
   /// Of the first channel's ring, of its trees, and of a row of its grid; 0: not known.
   double ring_gbps = 0, tree_gbps = 0, grid_gbps = 0;
   /// Of the parts that the first channel's trees and grid have of the whole, while all of these all-gather;
