@@ -96,8 +96,7 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
   }
   // A channel works at one block at a time. So that blocks cross between the hosts both ways at any time,
   // there have to be channels that are at blocks of either host, for both of their trees.
-  constexpr int kFewestBothWays = 3;
-  return hosts > 1 && agreed.channels < kFewestBothWays ? flows.gbps() / 2 : flows.gbps();
+  return hosts > 1 && agreed.channels < kFewestTreesBothWays ? flows.gbps() / 2 : flows.gbps();
 }
 
 /// What other hosts have of the whole, of two hosts, of four, and of many.

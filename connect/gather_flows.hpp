@@ -21,6 +21,9 @@ struct GatherGbps {
   friend bool operator==(const GatherGbps&, const GatherGbps&) = default;
 };
 
+/// Channels of trees between hosts; with fewer, all may cross in the same direction at once.
+inline constexpr int kFewestTreesBothWays = 3;
+
 /// machine.ranks: by local index, of ranks that share a GPU the same one, which is in its System. near: by
 /// local index the ports of a rank, as grids take them in turn. Leaves grids along rings of the host alone
 /// out.

@@ -10,16 +10,17 @@
 #include "base/format.hpp"
 #include "search/arborescence.hpp"
 #include "search/bounds.hpp"
-#include "search/flow.hpp"
+#include "search/forest_cut.hpp"
 #include "search/orders.hpp"
 #include "search/packing.hpp"
+#include "search/symmetry.hpp"
 
 namespace loom::search {
 namespace {
 
 constexpr double kGain = 1e-9, kProven = 1e-6;
 constexpr double kWeight = 0.85;  // of the best prices; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997
-constexpr int kMostRounds = 2000;
+constexpr int kMostRounds = 2000, kNone = -1;
 constexpr std::int64_t kMostSteps = 4'000'000'000, kMostStepsToChoose = 1'000'000'000;
 
 /// How data come to a place.
@@ -29,7 +30,7 @@ struct WayIn {
   friend auto operator<=>(const WayIn&, const WayIn&) = default;
 };
 using Tree = std::vector<WayIn>;    ///< by place: node * GPUs + GPU, of the nodes told
-using Bundle = std::vector<Tree>;   ///< by root, a GPU of node 0
+using Bundle = std::vector<Tree>;   ///< by root, a GPU of node 0; the same trees where symmetries move roots
 using Ports = std::pair<int, int>;  ///< out, in; -1: none lead there
 
 /// What the edges of trees take.
@@ -76,12 +77,21 @@ class ForestPacking {
         nodes_told_(std::min(request.nodes, kMostNodesTold)),
         places_(gpus_ * nodes_told_),
         last_stands_for_(request.nodes - nodes_told_ + 1),
-        whole_(static_cast<double>(gpus_) * request.nodes) {
+        whole_(static_cast<double>(gpus_) * request.nodes),
+        symmetries_(symmetries(table, request.cross_nic)) {
     for (const Resource& resource : table.resources()) capacities_.push_back(resource.gbps);
+    find_rows();
+    std::vector<bool> is_moved_to(static_cast<std::size_t>(gpus_), false);
+    for (int gpu = 0; gpu < gpus_; ++gpu) {
+      if (is_moved_to[static_cast<std::size_t>(gpu)]) continue;
+      roots_.push_back(gpu);
+      for (const Symmetry& symmetry : symmetries_)
+        is_moved_to[static_cast<std::size_t>(symmetry.gpu[static_cast<std::size_t>(gpu)])] = true;
+    }
   }
 
   Forest pack(int max_trees) {
-    Packing packing(capacities_, steps_);
+    Packing packing(row_capacities_, steps_);
     Forest forest;
     forest.bound_gbps = std::numeric_limits<double>::infinity();
     Bundle first = balanced();
@@ -102,7 +112,7 @@ class ForestPacking {
       // found that last.
       std::vector<double> prices(best.size());
       for (std::size_t i = 0; i < prices.size(); ++i)
-        prices[i] = weight * best[i] + (1 - weight) * packing.prices()[i];
+        prices[i] = weight * best[i] + (1 - weight) * price_of(i, packing);
       prices = without_rounding(prices);
       double cost = 0;
       Bundle next = cheapest(prices, cost);
@@ -129,6 +139,54 @@ class ForestPacking {
     Bundle trees;
     std::vector<Load> loads;
   };
+
+  /// Resources that symmetries exchange are as full as each other, so one of them is a row for all.
+  void find_rows() {
+    row_of_.assign(capacities_.size(), kNone);
+    row_sizes_.clear();
+    for (std::size_t i = 0; i < capacities_.size(); ++i) {
+      if (row_of_[i] != kNone) continue;
+      int size = 0;
+      for (const Symmetry& symmetry : symmetries_) {
+        int& row = row_of_[static_cast<std::size_t>(symmetry.resource[i])];
+        if (row == kNone) row = static_cast<int>(row_sizes_.size()), ++size;
+      }
+      first_of_row_.push_back(static_cast<int>(i));
+      row_sizes_.push_back(size);
+      row_capacities_.push_back(capacities_[i]);
+    }
+  }
+
+  /// They share the price of their row.
+  double price_of(std::size_t resource, const Packing& packing) const {
+    const auto row = static_cast<std::size_t>(row_of_[resource]);
+    return packing.prices()[row] / row_sizes_[row];
+  }
+
+  /// With the trees of all roots.
+  Bundle spread(const Bundle& of_roots) const {
+    Bundle all(static_cast<std::size_t>(gpus_));
+    for (std::size_t i = 0; i < roots_.size(); ++i)
+      for (const Symmetry& symmetry : symmetries_)
+        all[static_cast<std::size_t>(symmetry.gpu[static_cast<std::size_t>(roots_[i])])] =
+            moved(of_roots[i], symmetry);
+    return all;
+  }
+
+  Tree moved(const Tree& tree, const Symmetry& symmetry) const {
+    const auto place_of = [&](int place) {
+      return place < 0 ? place
+                       : place / gpus_ * gpus_ + symmetry.gpu[static_cast<std::size_t>(place % gpus_)];
+    };
+    const auto net_of = [&](int net) { return net < 0 ? net : symmetry.net[static_cast<std::size_t>(net)]; };
+    Tree there(tree.size());
+    for (int place = 0; place < places_; ++place) {
+      const WayIn& way = tree[static_cast<std::size_t>(place)];
+      there[static_cast<std::size_t>(place_of(place))] = {place_of(way.before), net_of(way.out),
+                                                          net_of(way.in)};
+    }
+    return there;
+  }
 
   double price(const Hop& hop, const std::vector<double>& prices) const {
     if (hop.count == 0) return kNever;
@@ -189,9 +247,9 @@ class ForestPacking {
     const Arborescences arborescences(costs, places_, steps_);
     Bundle trees;
     cost = 0;
-    for (int root = 0; root < gpus_; ++root) {
+    for (const int root : roots_) {
       const Arborescence found = arborescences.from(root);
-      cost += found.cost / whole_;
+      cost += static_cast<double>(symmetries_.size()) * found.cost / whole_;
       Tree& tree = trees.emplace_back();
       for (int place = 0; place < places_; ++place) {
         WayIn way{found.before[static_cast<std::size_t>(place)]};
@@ -202,7 +260,7 @@ class ForestPacking {
       }
     }
     if (last_stands_for_ > 1) cost = cheapest_by_nodes(inside, between);
-    return trees;
+    return spread(trees);
   }
 
   /// Of any number of nodes no less: each is reached by itself, wherever data enter it; so is the root's,
@@ -238,9 +296,12 @@ class ForestPacking {
     }
     return most;
   }
+  /// For the images of the tree, too.
   void take(Tree& tree, int place, const WayIn& way) {
     edges_.for_loads(way, place, [&](const Load& load) {
-      used_[static_cast<std::size_t>(load.resource)] += weight(place) * load.factor;
+      for (const Symmetry& symmetry : symmetries_)
+        used_[static_cast<std::size_t>(symmetry.resource[static_cast<std::size_t>(load.resource)])] +=
+            weight(place) * load.factor;
     });
     tree[static_cast<std::size_t>(place)] = way;
   }
@@ -299,7 +360,7 @@ class ForestPacking {
   Bundle balanced() {
     used_.assign(capacities_.size(), 0.0);
     Bundle trees;
-    for (int root = 0; root < gpus_; ++root) {
+    for (const int root : roots_) {
       Tree& tree = trees.emplace_back(static_cast<std::size_t>(places_));
       if (!grow(tree, 0, root)) return {};
       for (int node = 1; node < nodes_told_; ++node) {
@@ -309,16 +370,19 @@ class ForestPacking {
         if (!grow(tree, node, entered)) return {};
       }
     }
-    return trees;
+    return spread(trees);
   }
 
+  /// Of rows.
   std::vector<Load> loads_of(const Bundle& trees) const {
-    LoadSum sum(capacities_.size());
+    LoadSum sum(row_sizes_.size());
     for (const Tree& tree : trees)
       for (int place = 0; place < places_; ++place)
         if (const WayIn& way = tree[static_cast<std::size_t>(place)]; way.before >= 0)
           edges_.for_loads(way, place, [&](const Load& load) {
-            sum.add(load.resource, weight(place) * load.factor / whole_);
+            const int row = row_of_[static_cast<std::size_t>(load.resource)];
+            if (first_of_row_[static_cast<std::size_t>(row)] == load.resource)
+              sum.add(row, weight(place) * load.factor / whole_);
           });
     return sum.take();
   }
@@ -341,7 +405,7 @@ class ForestPacking {
       std::vector<double> best_amounts;
       for (std::size_t column = 0; column < columns_.size() && !steps.are_spent(); ++column) {
         if (std::ranges::find(kept, column) != kept.end()) continue;
-        Packing packing(capacities_, steps);
+        Packing packing(row_capacities_, steps);
         for (const std::size_t other : kept) packing.add(columns_[other]->loads, 1);
         packing.add(columns_[column]->loads, 1);
         if (!packing.optimize() || packing.total() <= total * (1 + kGain)) continue;
@@ -393,70 +457,13 @@ class ForestPacking {
   int last_stands_for_;  ///< nodes
   double whole_;         ///< GPUs of all nodes
   Steps steps_{kMostSteps};
-  std::vector<double> capacities_, used_;
+  std::vector<double> capacities_, used_;  ///< by resource
+  std::vector<Symmetry> symmetries_;
+  std::vector<int> roots_;  ///< whose trees the symmetries move to all others
+  std::vector<int> row_of_, first_of_row_, row_sizes_;
+  std::vector<double> row_capacities_;
   std::vector<std::unique_ptr<Column>> columns_;
 };
-
-/// The GPUs whose links out bring least for each of them: at that rate, and no faster, all that every GPU has
-/// flows to each of the others. From a rate that is too high, cut after cut (Dinkelbach). Ports of all nodes
-/// are joined by a network that does not limit. To a GPU of one node all others bring alike, so one with all
-/// their links stands for them.
-Cut narrowest_cut(const topo::System& system, const HopTable& table, const ForestRequest& request) {
-  constexpr double kUnlimited = 1e12;
-  Steps steps(kMostSteps);
-  std::vector<double> copies{1};
-  if (request.nodes > 1) copies.push_back(request.nodes - 1);
-  Flow flow(system, steps, copies);
-  const bool reduces = request.use == ForestUse::kReduceScatter;
-  const int network = flow.add_node(), outside = flow.add_node();
-  std::vector<std::pair<std::size_t, double>> ways;  // of a GPU's part, and of how many GPUs
-  double rate = 0;                                   // of each GPU
-  for (const topo::Link& link : system.links()) rate += link.gbps;
-  const auto node_of = [&](int copy, int end) { return copy * system.size() + table.node(end); };
-  for (int copy = 0; const double scale : copies) {
-    for (int gpu = 0; gpu < table.gpus(); ++gpu)
-      ways.emplace_back(
-          reduces ? flow.add(node_of(copy, gpu), outside, 0) : flow.add(outside, node_of(copy, gpu), 0),
-          scale);
-    for (int net = 0; net < table.nets(); ++net) {
-      flow.add(node_of(copy, table.net(net)), network, kUnlimited);
-      flow.add(network, node_of(copy, table.net(net)), kUnlimited);
-    }
-    ++copy;
-  }
-  const double whole = static_cast<double>(table.gpus()) * request.nodes;
-  Cut cut;
-  for (bool lower = true; lower;) {
-    lower = false;
-    for (const auto& [way, scale] : ways) flow.set_capacity(way, scale * rate);
-    for (int gpu = 0; gpu < table.gpus() && !lower; ++gpu) {  // of node 0: the others are alike
-      const double flows =
-          reduces ? flow.between(table.node(gpu), outside) : flow.between(outside, table.node(gpu));
-      if (flows >= whole * rate * (1 - 1e-9)) continue;
-      Cut found;
-      for (int copy = 0; const double scale : copies) {
-        for (int other = 0; other < table.gpus(); ++other) {
-          if (flow.is_before(node_of(copy, other)) == reduces) continue;
-          found.side.push_back({copy, table.rank(other)});
-          found.gpus += static_cast<int>(scale);
-        }
-        for (const topo::Link& link : system.links())
-          if (flow.is_before(copy * system.size() + link.from) &&
-              !flow.is_before(copy * system.size() + link.to))
-            found.links_gbps += scale * link.gbps;
-        ++copy;
-      }
-      if (found.gpus == 0) continue;
-      const double narrower = found.links_gbps / found.gpus;
-      if (narrower >= rate) continue;
-      rate = narrower;
-      found.gbps = whole * rate;
-      cut = std::move(found);
-      lower = true;
-    }
-  }
-  return cut;
-}
 
 }  // namespace
 

@@ -147,6 +147,13 @@ class HwlocReader : DraftReader {
     return parent;
   }
 
+  /// The NUMA node above an I/O object, whatever PCI bridges stand between.
+  NodeId cpu_above(pugi::xml_node object) {
+    pugi::xml_node up = object.parent();
+    while (type_of(up) == "Bridge" || type_of(up) == "PCIDev") up = up.parent();
+    return up ? cpu_for(up) : 0;
+  }
+
   NodeId cpu_for(pugi::xml_node locality) {
     const std::vector<int> numa_nodes = cpus_of(cpu_mask(xml_.text_or(locality, "nodeset", "")).value_or(""));
     std::vector<NodeId> known;
@@ -234,7 +241,7 @@ class HwlocReader : DraftReader {
     else if (type_of(up) == "PCIDev" || !ours)
       return;
     else
-      parent = bare_nic(object, parent_of(object));
+      parent = bare_nic(object, cpu_above(object));
     add_port(object, parent);
   }
 

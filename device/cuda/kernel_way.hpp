@@ -113,6 +113,7 @@ class KernelWays {
   double us(const KernelWay& way, std::size_t bytes) const;
 
  private:
+  static constexpr double kSomeGbps = 12;  ///< of a channel whose speed nobody knows
   /// The channels of one kind.
   struct Kind {
     int channels = 0;

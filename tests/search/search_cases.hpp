@@ -231,21 +231,26 @@ inline std::map<std::string, double> charges_by_name(const topo::System& system)
   return all;
 }
 
-/// The same machine with its GPUs listed in another order and ranks dealt anew.
+/// The same machine with its GPUs, none of which shares a function with another one, listed in another order
+/// and ranks dealt anew.
 inline topo::System renumbered(const topo::System& system, unsigned seed) {
-  std::vector<topo::Node> nodes = topo::source_nodes(system);
-  std::vector<std::size_t> places;
+  const std::vector<topo::Node> nodes = topo::source_nodes(system);
+  std::vector<std::size_t> order, gpus;
   for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].kind() == topo::NodeKind::kGpu) places.push_back(i);
-  std::vector<topo::Node> gpus;
-  for (const std::size_t place : places) gpus.push_back(nodes[place]);
+    (nodes[i].kind() == topo::NodeKind::kGpu ? gpus : order).push_back(i);
   std::mt19937 random(seed);
   for (std::size_t i = gpus.size(); i > 1; --i) std::swap(gpus[i - 1], gpus[random() % i]);
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    nodes[places[i]] = gpus[i];
-    std::get<topo::GpuInfo>(nodes[places[i]].info).rank = static_cast<int>(i);
+  order.insert(order.end(), gpus.begin(), gpus.end());  // parents stay before their children
+  std::vector<topo::NodeId> place(nodes.size());
+  std::vector<topo::Node> listed;
+  for (int rank = 0; const std::size_t i : order) {
+    place[i] = static_cast<topo::NodeId>(listed.size());
+    topo::Node node = nodes[i];
+    if (node.parent != topo::kNoNode) node.parent = place[static_cast<std::size_t>(node.parent)];
+    if (auto* gpu = std::get_if<topo::GpuInfo>(&node.info)) gpu->rank = rank++;
+    listed.push_back(std::move(node));
   }
-  return topo::build_system(std::move(nodes), {0}, topo::Model::kNccl).system;
+  return topo::build_system(std::move(listed), {0}, topo::Model::kNccl).system;
 }
 
 }  // namespace loom::search
