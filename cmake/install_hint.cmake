@@ -17,4 +17,11 @@ message(STATUS "Run programs with loom: mpirun ${options}--mca coll_loom_enable 
 if(options)
   message(STATUS "Without the path they may run without loom, and nothing says so. "
     "OMPI_MCA_mca_base_component_path=${path} in the environment does the same.")
+  if(openmpi_version VERSION_GREATER_EQUAL 5)
+    message(STATUS "(Then PMIX_MCA_mca_base_component_show_load_errors=none keeps PMIx quiet.)")
+  endif()
+endif()
+string(FIND ":$ENV{PATH}:" ":${CMAKE_INSTALL_PREFIX}/bin:" place)
+if(place LESS 0)
+  message(STATUS "loom and loom_bench are in ${CMAKE_INSTALL_PREFIX}/bin, which is not on PATH.")
 endif()

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "base/format.hpp"
 #include "tools/words.hpp"
@@ -71,6 +73,25 @@ std::string offline_text(const OfflineJob& offline) {
                       offline.job.nodes() > 1 ? "" : ", and what goes through ports");
 }
 
+const AllGatherGbps* all_gather_of(const OfflineJob& offline) {
+  const GpuChannels* const channels = offline.on_gpus ? offline.on_gpus->channels() : nullptr;
+  return channels != nullptr && channels->all_gather.rings > 0 ? &channels->all_gather : nullptr;
+}
+
+/// How near the plugin's kernels come to what any trees could.
+std::string forest_text(const OfflineJob& offline) {
+  if (!offline.forest_gbps) return "";
+  std::string text =
+      loom::format("forest: no trees all-gather faster than {:.5g} GB/s", *offline.forest_gbps);
+  if (const AllGatherGbps* const by = all_gather_of(offline)) {
+    using Best = std::pair<double, std::string_view>;
+    const auto [gbps, name] =
+        std::max({Best(by->rings, "rings"), Best(by->grids, "grids"), Best(by->trees, "trees")});
+    text += loom::format("; {} reach {:.3g} % of that", name, 100 * gbps / *offline.forest_gbps);
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 std::vector<int> nodes_of_kinds(const Job& job) {
@@ -107,7 +128,7 @@ std::string job_text(const OfflineJob& offline) {
       text += loom::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
     text += offline.is_run(family) ? "\n" : "; offline\n";
   }
-  text += offline_text(offline);
+  text += offline_text(offline) + forest_text(offline);
   const ExchangeSize& size = offline.exchange;
   text += loom::format(
       "exchanged: {} bytes of words, {} of summaries ({} the largest), {:.1f} for each rank; set-up of one "
@@ -202,9 +223,8 @@ nlohmann::json to_json(const OfflineJob& offline) {
                         {"word_bytes", offline.exchange.word_bytes},
                         {"summary_bytes", offline.exchange.slice_bytes},
                         {"setup_ms", offline.exchange.setup_ms}};
-  if (const GpuChannels* const channels = offline.on_gpus ? offline.on_gpus->channels() : nullptr;
-      channels != nullptr && channels->all_gather.rings > 0)
-    all["all_gather_gbps"] = to_json(channels->all_gather);
+  if (const AllGatherGbps* const by = all_gather_of(offline)) all["all_gather_gbps"] = to_json(*by);
+  if (offline.forest_gbps) all["forest_all_gather_gbps"] = *offline.forest_gbps;
   return all;
 }
 

@@ -48,6 +48,9 @@ struct OfflineJob {
   /// Of several hosts with GPUs, by kind of node: rings and trees are those that their kernels run between
   /// them.
   std::vector<connect::GpuHost> gpu_hosts;
+  /// Where all nodes are alike and kernels run their channels: what trees of any shape all-gather, in GB/s of
+  /// the whole; see search::Forest.
+  std::optional<double> forest_gbps;
   bool is_offline = true;          ///< its rings and trees are not what the plugin's kernels run
   std::vector<std::string> notes;  ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to

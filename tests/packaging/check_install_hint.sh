@@ -19,5 +19,9 @@ expect 'mpirun --mca mca_base_component_path /opt/components:/own --mca coll_loo
 expect "mpirun --mca mca_base_component_path /own $quiet" 5.0.7 /own
 expect "mpirun --mca mca_base_component_path /home/me/.openmpi/components $quiet" 6.0.0 /home/me/.openmpi/components
 expect 'OMPI_MCA_mca_base_component_path=/own in the environment' 5.0.7 /own
+expect 'loom and loom_bench are in /opt/loom/bin, which is not on PATH' 4.1.4 /own -DCMAKE_INSTALL_PREFIX=/opt/loom
+PATH=$PATH:/opt/loom/bin
+[[ $(cmake -Dopenmpi_version=4.1.4 -Dopenmpi_component_dir=/own -Dcomponent_dir=/own -DCMAKE_INSTALL_PREFIX=/opt/loom -P "$script" 2>&1) != *'not on PATH'* ]] ||
+  { echo 'It says that /opt/loom/bin is not on PATH' >&2; exit 1; }
 expect '' 5.0.7 /own -Dplugin_dir=/packages
 DESTDIR=/stage expect '' 5.0.7 /own

@@ -325,6 +325,13 @@ TEST(LastWords, AreAParagraphWithoutRulesAndNuls) {
   EXPECT_EQ(last_words_of("first\n\n  the\n last\n------\n\n"), "the last");
   EXPECT_EQ(last_words_of(std::string("words\n\0\n \n\0", 11)), "words");
   EXPECT_EQ(last_words_of(std::string("\0\n--\n", 5)), "it says nothing");
+  const std::string epitaph =
+      "\n----\nprterun has exited due to process rank 0 with PID 0 on node a calling\n\"abort\".\n----\n";
+  EXPECT_EQ(last_words_of("the cause\n" + epitaph), "the cause");
+  EXPECT_EQ(last_words_of("There is not enough space.\n\n  Local host: a\n  Space Requested: 16 B\n  Space "
+                          "Available: 1 B\n---\nlater" +
+                          epitaph),
+            "Open MPI wants more shared memory than there is: Space Requested: 16 B Space Available: 1 B");
 }
 
 TEST_F(Doctor, SaysWhyMpirunDoesNotStart) {

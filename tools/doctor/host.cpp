@@ -43,7 +43,7 @@ void look_at_cpus(Findings& findings, bool is_bound, const std::string& cgroup) 
         "CPUs", loom::format("{} of {} may be used", cpus, online),
         "a batch system or taskset has bound this process; ranks inherit that unless mpirun binds them");
   } else {
-    findings.fine("CPUs", loom::format("{}, one each for as many ranks", cpus));
+    findings.fine("CPUs", loom::format("{0}: one each for up to {0} ranks", cpus));
   }
 }
 

@@ -154,7 +154,9 @@ class OpenMpiCheck {
         continue;
       findings_.fails("component path",
                       loom::format("OMPI_MCA_mca_base_component_path names {}, which is not there", folder),
-                      "correct it, or unset it");
+                      sources_.plugin_folder.empty()
+                          ? "correct it, or unset it"
+                          : loom::format("correct it; loom's plugin is in {}", sources_.plugin_folder));
       return false;
     }
     return true;
@@ -225,10 +227,12 @@ class OpenMpiCheck {
         found_.path = found_.plugin_path = path;
         found_.has_plugin = true;
         const std::string options = component_path_options(found_.version, path);
-        findings_.warn(kPluginTopic,
-                       why.empty() ? "Open MPI does not look where it is"
-                                   : loom::format("another one does not load: {}", NotLoaded(why).why),
-                       loom::format("mpirun {}, or install it", options));
+        findings_.warn(
+            kPluginTopic,
+            why.empty() ? "Open MPI does not look where it is"
+                        : loom::format("another one does not load: {}", NotLoaded(why).why),
+            loom::format("mpirun {}; docs/troubleshooting.md, \"Where the plugin lies\", has other ways",
+                         options));
         findings_.need_options(options);
         parameters_ = parameters_in(told.out);
         return;
