@@ -1,6 +1,8 @@
 #include "connect/gather_flows.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "connect/view.hpp"
 #include "topo/bandwidth.hpp"
@@ -10,6 +12,7 @@ namespace {
 
 constexpr double kBytesPerUs = 1000;  // of one GB/s
 constexpr double kWhole = 1e6;        // bytes
+constexpr double kRounding = 1e-6;
 
 /// Of hosts like one, while what all ranks have flows.
 class Flows {
@@ -58,6 +61,42 @@ std::vector<double> shares_below(const std::vector<TreeLinks>& tree) {
   return below;
 }
 
+/// What crosses between two hosts, by ports. A channel works at one block at a time, from its first one on
+/// (device/steps/trees.hpp), so all that it has crosses one way, and then the other. A port carries both at a
+/// time where the channels that use it are at blocks of both hosts.
+class Crossings {
+ public:
+  /// begins: with which block, of all as 1. part: of the whole.
+  void add(int port, double begins, double part) { channels_[port].push_back({begins, part}); }
+
+  /// Of the whole, if nothing else limits.
+  double gbps(std::span<const float> port_gbps) const {
+    double most = topo::kLocalGbps;
+    for (const auto& [port, channels] : channels_) {
+      double at_once = 0;  // cross the same way
+      for (const Channel& first : channels) {
+        double parts = 0;
+        for (const Channel& other : channels) {
+          const double behind = other.begins - first.begins + (other.begins < first.begins ? 1 : 0);
+          if (behind < 0.5 - kRounding) parts += other.part;
+        }
+        at_once = std::max(at_once, parts);
+      }
+      const double port_speed = port == kNoPort
+                                    ? topo::net_gbps(topo::kUnknownNetMbps)
+                                    : static_cast<double>(port_gbps[static_cast<std::size_t>(port)]);
+      most = std::min(most, port_speed / at_once);
+    }
+    return most;
+  }
+
+ private:
+  struct Channel {
+    double begins, part;
+  };
+  std::map<int, std::vector<Channel>> channels_;
+};
+
 /// A link of a tree carries, each way, what the ranks behind it have.
 double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts) {
   std::vector<std::vector<int>> nodes(static_cast<std::size_t>(hosts));
@@ -68,6 +107,7 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
   const Job job = job_of(nodes, summaries, {channels, channels});
   const Agreed& agreed = job.agreed(Family::kTree);
   Flows flows(machine, hosts);
+  Crossings crossings;
   for (int c = 0; c < agreed.channels; ++c) {
     std::vector<DoubleTree> of_rank;
     for (int rank = 0; rank < job.ranks(); ++rank) of_rank.push_back(tree_of(job, c, rank));
@@ -90,13 +130,12 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
           const int port = of_rank[static_cast<std::size_t>(parent)].port;
           flows.leaves(host, local, of_rank[r].port, up), flows.enters(other, above, port, up);
           flows.leaves(other, above, port, down), flows.enters(host, local, of_rank[r].port, down);
+          if (t == 0) crossings.add(of_rank[r].port, tree_begin(c), 2 * part);
         }
       }
     }
   }
-  // A channel works at one block at a time. So that blocks cross between the hosts both ways at any time,
-  // there have to be channels that are at blocks of either host, for both of their trees.
-  return hosts > 1 && agreed.channels < kFewestTreesBothWays ? flows.gbps() / 2 : flows.gbps();
+  return hosts > 1 ? std::min(flows.gbps(), crossings.gbps(summary.port_gbps)) : flows.gbps();
 }
 
 /// What other hosts have of the whole, of two hosts, of four, and of many.
@@ -146,6 +185,11 @@ GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
   if (between_hosts && summary.ranks > 1)
     gather.grids_by_rings = grids_gbps(machine, summary.family(Family::kRing).channels, near, 0);
   return gather;
+}
+
+double tree_begin(int channel) {
+  const int pair = channel / 2, spread = (pair & 1) * 4 + (pair & 2) + (pair & 4) / 4;
+  return (channel % 2 * 8 + spread) / 16.0;
 }
 
 /// The time of the busiest link bends upwards with the share that other hosts have: a straight line between

@@ -21,9 +21,6 @@ struct GatherGbps {
   friend bool operator==(const GatherGbps&, const GatherGbps&) = default;
 };
 
-/// Channels of trees between hosts; with fewer, all may cross in the same direction at once.
-inline constexpr int kFewestTreesBothWays = 3;
-
 /// machine.ranks: by local index, of ranks that share a GPU the same one, which is in its System. near: by
 /// local index the ports of a rank, as grids take them in turn. Leaves grids along rings of the host alone
 /// out.
@@ -33,6 +30,9 @@ GatherGbps gather_gbps(const Machine& machine, const NodeSummary& summary,
 /// 0: no limit.
 GatherGbps::Grids grids_gbps(const Machine& machine, std::span<const ChannelSummary> rows,
                              std::span<const std::vector<std::int16_t>> near, double most_gbps);
+
+/// With which block a channel's all-gather by trees begins, of all as 1: see device::steps::beginning_of().
+double tree_begin(int channel);
 
 /// Over so many hosts like it, from two on: no more than they reach.
 double grids_gbps(const GatherGbps::Grids& grids, int hosts);

@@ -116,22 +116,6 @@ void reach_unknown_port(ChannelPlan& plan, double most_gbps) {
   plan.bound_gbps = std::min(plan.bound_gbps, port_gbps);
 }
 
-/// An all-gather works at one block at a time in a channel. So that blocks cross between hosts both ways at
-/// any time, some channels have to be at blocks of either host, with both of their trees: where there are
-/// fewer, several share what one had.
-void divide_few_trees(ChannelPlan& plan, int most) {
-  constexpr std::size_t kEnough = 4;
-  const std::size_t channels = plan.channels.size();
-  if (channels >= std::size_t{kFewestTreesBothWays} || most < static_cast<int>(kEnough)) return;
-  const std::size_t parts = kEnough / channels;
-  std::vector<search::Channel> divided;
-  for (search::Channel& channel : plan.channels) {
-    channel.intra_gbps /= static_cast<double>(parts), channel.inter_gbps /= static_cast<double>(parts);
-    divided.insert(divided.end(), parts, channel);
-  }
-  plan.channels = std::move(divided);
-}
-
 /// Each GPU becomes its ranks, one after the other. Between them data crosses the GPU's memory, which all of
 /// them share.
 void expand(ChannelPlan& plan, const std::vector<std::vector<int>>& sharers) {
@@ -291,7 +275,6 @@ GpuHostPlan plan_gpu_host(const topo::MachineOfRanks& machine, const GpuChannelR
     if (plan.channels.empty() || plan.in_order || plan.total_gbps <= 0)
       return unknown("No channel fits the GPUs of this host.");
   }
-  if (between_hosts && graph == nullptr) divide_few_trees(plans[1], request.max_channels);
   GpuHostPlan planned;
   planned.notes = machine.notes;
   GpuHost& host = planned.host;

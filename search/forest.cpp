@@ -21,7 +21,7 @@ namespace {
 constexpr double kGain = 1e-9, kProven = 1e-6;
 constexpr double kWeight = 0.85;  // of the best prices; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997
 constexpr int kMostRounds = 2000, kNone = -1;
-constexpr std::int64_t kMostSteps = 4'000'000'000, kMostStepsToChoose = 1'000'000'000;
+constexpr std::int64_t kMostStepsToChoose = 1'000'000'000;
 
 /// How data come to a place.
 struct WayIn {
@@ -78,6 +78,7 @@ class ForestPacking {
         places_(gpus_ * nodes_told_),
         last_stands_for_(request.nodes - nodes_told_ + 1),
         whole_(static_cast<double>(gpus_) * request.nodes),
+        steps_(request.most_steps),
         symmetries_(symmetries(table, request.cross_nic)) {
     for (const Resource& resource : table.resources()) capacities_.push_back(resource.gbps);
     find_rows();
@@ -456,7 +457,7 @@ class ForestPacking {
   int gpus_, nodes_told_, places_;
   int last_stands_for_;  ///< nodes
   double whole_;         ///< GPUs of all nodes
-  Steps steps_{kMostSteps};
+  Steps steps_;
   std::vector<double> capacities_, used_;  ///< by resource
   std::vector<Symmetry> symmetries_;
   std::vector<int> roots_;  ///< whose trees the symmetries move to all others

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,7 @@ struct ForestRequest {
   int nodes = 1;      ///< like this one
   int cross_nic = 1;  ///< 0: data leave and enter nodes by ports of one rail; else by any two of one plane
   int max_trees = 0;  ///< for each root; 0: any. The bound is that of any number
+  std::int64_t most_steps = 4'000'000'000;  ///< of the search, and of that for the cut
 };
 
 struct Forest {

@@ -5,15 +5,10 @@
 #include "search/flow.hpp"
 
 namespace loom::search {
-namespace {
-
-constexpr std::int64_t kMostSteps = 4'000'000'000;
-
-}  // namespace
 
 Cut narrowest_cut(const topo::System& system, const HopTable& table, const ForestRequest& request) {
   constexpr double kUnlimited = 1e12;
-  Steps steps(kMostSteps);
+  Steps steps(request.most_steps);
   std::vector<double> copies{1};
   if (request.nodes > 1) copies.push_back(request.nodes - 1);
   Flow flow(system, steps, copies);

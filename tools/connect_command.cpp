@@ -146,6 +146,10 @@ void connect_job(Options& options, const CLI::App& command) {
   tell(offline.notes);
   nlohmann::json json = to_json(offline);
   if (!options.json) loom::print("{}", job_text(offline));
+  if (const auto forest = forest_of(offline, options.channels.cross_nic)) {
+    json["forest"] = {{"all_gather_gbps", forest->gbps}, {"bound_gbps", forest->at_most()}};
+    if (!options.json) loom::print("{}", forest_text(offline, *forest));
+  }
 
   if (!options.no_check) {
     const std::vector<std::string> found = connect::violations(job);

@@ -78,20 +78,6 @@ const AllGatherGbps* all_gather_of(const OfflineJob& offline) {
   return channels != nullptr && channels->all_gather.rings > 0 ? &channels->all_gather : nullptr;
 }
 
-/// How near the plugin's kernels come to what any trees could.
-std::string forest_text(const OfflineJob& offline) {
-  if (!offline.forest_gbps) return "";
-  std::string text =
-      loom::format("forest: no trees all-gather faster than {:.5g} GB/s", *offline.forest_gbps);
-  if (const AllGatherGbps* const by = all_gather_of(offline)) {
-    using Best = std::pair<double, std::string_view>;
-    const auto [gbps, name] =
-        std::max({Best(by->rings, "rings"), Best(by->grids, "grids"), Best(by->trees, "trees")});
-    text += loom::format("; {} reach {:.3g} % of that", name, 100 * gbps / *offline.forest_gbps);
-  }
-  return text + "\n";
-}
-
 }  // namespace
 
 std::vector<int> nodes_of_kinds(const Job& job) {
@@ -128,7 +114,7 @@ std::string job_text(const OfflineJob& offline) {
       text += loom::format(", ports {}, cross-NIC {}", topo::name_of(agreed.type_inter), agreed.cross_nic);
     text += offline.is_run(family) ? "\n" : "; offline\n";
   }
-  text += offline_text(offline) + forest_text(offline);
+  text += offline_text(offline);
   const ExchangeSize& size = offline.exchange;
   text += loom::format(
       "exchanged: {} bytes of words, {} of summaries ({} the largest), {:.1f} for each rank; set-up of one "
@@ -136,6 +122,18 @@ std::string job_text(const OfflineJob& offline) {
       size.word_bytes, size.slice_bytes, size.summary_bytes,
       static_cast<double>(size.word_bytes + size.slice_bytes) / job.ranks(), size.setup_ms);
   return text;
+}
+
+std::string forest_text(const OfflineJob& offline, const search::Forest& forest) {
+  std::string text =
+      loom::format("forest: all-gathers {:.5g} of at most {:.5g} GB/s", forest.gbps, forest.at_most());
+  if (const AllGatherGbps* const by = all_gather_of(offline)) {
+    using Best = std::pair<double, std::string_view>;
+    const auto [gbps, name] =
+        std::max({Best(by->rings, "rings"), Best(by->grids, "grids"), Best(by->trees, "trees")});
+    text += loom::format("; {} reach {:.3g} % of that", name, 100 * gbps / forest.at_most());
+  }
+  return text + "\n";
 }
 
 std::string view_text(const Job& job, const View& view) {
@@ -224,7 +222,6 @@ nlohmann::json to_json(const OfflineJob& offline) {
                         {"summary_bytes", offline.exchange.slice_bytes},
                         {"setup_ms", offline.exchange.setup_ms}};
   if (const AllGatherGbps* const by = all_gather_of(offline)) all["all_gather_gbps"] = to_json(*by);
-  if (offline.forest_gbps) all["forest_all_gather_gbps"] = *offline.forest_gbps;
   return all;
 }
 

@@ -12,6 +12,8 @@ namespace loom::tools {
 std::string job_text(const OfflineJob& offline);
 /// A line for each channel of a rank.
 std::string view_text(const connect::Job& job, const connect::View& view);
+/// How near the plugin's kernels come to a forest, of all-gathers: a line.
+std::string forest_text(const OfflineJob& offline, const search::Forest& forest);
 std::string prediction_text(double bytes, const connect::Prediction& prediction);
 /// The heading of prediction_text's columns.
 std::string prediction_head();

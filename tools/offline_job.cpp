@@ -11,7 +11,6 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "connect/exchange.hpp"
-#include "search/forest.hpp"
 #include "tools/machine_file.hpp"
 #include "tools/words.hpp"
 #include "topo/place.hpp"
@@ -301,20 +300,6 @@ int best_limit(const JobRequest& asked, const std::map<std::string, topo::System
   return best->limit;
 }
 
-/// Nothing where nodes differ, where there is one GPU alone or more than a forest takes, and where some do not
-/// reach each other.
-std::optional<double> forest_gbps(const OfflineJob& offline, int cross_nic) {
-  if (!offline.has_gpu_channels() || offline.systems.size() != 1) return {};
-  topo::PathRules rules;
-  rules.network_inside_host = false;
-  const topo::Paths paths(*offline.systems.front(), rules);
-  const search::ForestRequest request{.nodes = offline.job.nodes(), .cross_nic = cross_nic};
-  const auto gpus = static_cast<int>(offline.systems.front()->gpus().size());
-  if (gpus * std::min(request.nodes, search::kMostNodesTold) > search::kMostPlaces) return {};
-  const search::Forest forest = search::plan_forest(paths, request);
-  return forest.absent.empty() ? std::optional(forest.gbps) : std::nullopt;
-}
-
 /// As over MPI, but without it: every rank's word and slice, and then one rank's set-up.
 ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& limits) {
   std::vector<std::vector<std::byte>> kinds;
@@ -419,7 +404,6 @@ OfflineJob build_job(const JobRequest& asked) {
       offline.on_gpus.emplace(offline.job.placement(), hosts, Tune());
     if (offline.on_gpus && offline.on_gpus->channels() == nullptr) offline.on_gpus.reset();
   }
-  offline.forest_gbps = forest_gbps(offline, request.gpus.cross_nic);
   offline.exchange = exchange(offline.job, limits);
   return offline;
 }

@@ -12,6 +12,7 @@
 #include "connect/node_plans.hpp"
 #include "connect/simulate.hpp"
 #include "connect/view.hpp"
+#include "search/forest.hpp"
 
 namespace loom::tools {
 
@@ -48,9 +49,6 @@ struct OfflineJob {
   /// Of several hosts with GPUs, by kind of node: rings and trees are those that their kernels run between
   /// them.
   std::vector<connect::GpuHost> gpu_hosts;
-  /// Where all nodes are alike and kernels run their channels: what trees of any shape all-gather, in GB/s of
-  /// the whole; see search::Forest.
-  std::optional<double> forest_gbps;
   bool is_offline = true;          ///< its rings and trees are not what the plugin's kernels run
   std::vector<std::string> notes;  ///< what reading the files assumed
   std::vector<std::unique_ptr<topo::System>> systems;  // what `machines` refers to
@@ -65,6 +63,11 @@ struct OfflineJob {
     return !is_offline && (family == connect::Family::kRing || family == connect::Family::kTree);
   }
 };
+
+/// What trees of any shape all-gather on such a job; nothing unless kernels run its channels and all nodes are
+/// alike, where there are more GPUs than a forest takes, and where some do not reach each other. A large
+/// machine without symmetries may end before the optimum.
+std::optional<search::Forest> forest_of(const OfflineJob& offline, int cross_nic);
 
 /// Of a collective, each algorithm's; the fastest first. With `on_gpus` they are those by which kernels
 /// choose, unless the request names a latency; of an exchange between all ranks only where that is it.

@@ -90,4 +90,16 @@ std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
   return predictions;
 }
 
+std::optional<search::Forest> forest_of(const OfflineJob& offline, int cross_nic) {
+  constexpr std::int64_t kMostSteps = 400'000'000;  // half a second
+  if (!offline.has_gpu_channels() || offline.machines.size() != 1) return {};
+  const topo::Paths& paths = *offline.machines.front().paths;
+  const search::ForestRequest request{
+      .nodes = offline.job.nodes(), .cross_nic = cross_nic, .most_steps = kMostSteps};
+  const auto gpus = static_cast<int>(paths.system().gpus().size());
+  if (gpus * std::min(request.nodes, search::kMostNodesTold) > search::kMostPlaces) return {};
+  search::Forest forest = search::plan_forest(paths, request);
+  return forest.absent.empty() ? std::optional(std::move(forest)) : std::nullopt;
+}
+
 }  // namespace loom::tools

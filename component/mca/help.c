@@ -4,6 +4,7 @@
 #endif
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -30,12 +31,12 @@ void coll_loom_find_help(void) {
 void coll_loom_help(const char* topic, const char* where, const char* cause) {
   /* Without a file descriptor nobody reads the text, and the cause would be lost. */
   const int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (spare < 0) {
+  if (spare < 0 && (errno == EMFILE || errno == ENFILE)) {
     opal_output(0, "coll/loom: %s: %s: %s (no file descriptor is left to read more about it)", topic, where,
                 cause);
     return;
   }
-  close(spare);
+  if (spare >= 0) close(spare);
   opal_show_help(FILE_NAME, topic, true, where, cause);
 }
 

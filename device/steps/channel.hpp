@@ -82,6 +82,7 @@ inline constexpr Word kAllMoves = ~Word{0};
 /// A channel's part of the calls that go by its kind of links.
 struct Weight {
   unsigned before = 0, own = 1;  ///< of the channels before this one, and of this one
+  unsigned place = 0;            ///< how many are before it
 };
 
 struct Channel {

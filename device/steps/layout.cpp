@@ -312,7 +312,7 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   const Links& links = links_[index(channel)];
   Channel result;
   const auto weight = [&](LinkKind kind) {
-    return Weight{total_weight(kind, channel), shape.weight_of(kind)};
+    return Weight{total_weight(kind, channel), shape.weight_of(kind), static_cast<unsigned>(channel)};
   };
   result.of_ring = weight(LinkKind::kRing);
   result.of_trees = weight(LinkKind::kTree);

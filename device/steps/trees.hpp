@@ -56,15 +56,18 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees(Moves& moves, const Task& task, con
   return true;
 }
 
-/// Where a channel begins: links are busy both ways, and all trees, where channels begin with different
-/// blocks and trees.
+/// Where a channel begins. Of two channels that follow each other, which often share a port, one is half of all
+/// blocks ahead: between two hosts one is at blocks of either host, and the port is busy both ways. Pairs are
+/// spread over what is between, and take the trees in turn. place: the channels before this one.
 struct Beginning {
   int tree = 0, block = 0;
 };
-LOOM_HOST_DEVICE inline Beginning beginning_of(const Share& share, int trees, int blocks) {
-  const unsigned before = static_cast<unsigned>(trees) * share.before;
-  return {static_cast<int>(before / share.total),
-          static_cast<int>(static_cast<std::uint64_t>(blocks) * (before % share.total) / share.total)};
+LOOM_HOST_DEVICE constexpr Beginning beginning_of(unsigned place, int trees, int blocks) {
+  constexpr unsigned kPlaces = 16;  // further ones begin as the first ones do
+  const unsigned pair = place / 2, spread = (pair & 1) * 4 + (pair & 2) + (pair & 4) / 4;
+  const unsigned at = place % 2 * (kPlaces / 2) + spread;
+  return {static_cast<int>(pair % static_cast<unsigned>(trees)),
+          static_cast<int>(static_cast<std::uint64_t>(blocks) * at / kPlaces)};
 }
 
 /// Which of all blocks comes at a place: up to `first` they stay where they are, the others go round.
@@ -87,7 +90,7 @@ LOOM_HOST_DEVICE LOOM_NOINLINE bool by_trees_in_blocks(Moves& moves, const Task&
   const Place<const T> operand = operands(collective, in, own);
   const Place<T> result = results(collective, out, own);
   const int first = gathers ? 0 : 1;  // of those that any channel may begin with
-  const Beginning beginning = beginning_of(share, channel.trees, task.size - first);
+  const Beginning beginning = beginning_of(channel.of_trees.place, channel.trees, task.size - first);
   for (int i = 0; i < channel.trees; ++i) {
     const int t = (beginning.tree + i) % channel.trees;
     const Tree& tree = channel.tree[t];

@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "test_data.hpp"
 #include "topo/check.hpp"
+#include "topo/nccl_xml.hpp"
 #include "topo/paths.hpp"
 #include "topo/xml_file.hpp"
 
@@ -133,6 +134,23 @@ TEST(HwlocXml, TakesAGuidOfZeroForNone) {
   };
   EXPECT_EQ(guid(two_gpus_with("b859:9f03:00a8:6b42", "0000:0000:0000:0000")), std::nullopt);
   EXPECT_EQ(guid(two_gpus_with("b859:9f03:00a8:6b42", "0000:0000:0000:0001")), 1);
+}
+
+/// NCCL's XML has no NICs below a bridge that are no PCI functions.
+TEST(HwlocXml, HangsAPortRightBelowABridgeAtTheNumaNode) {
+  const System system = parse_system(
+                            R"(<topology version="2.0"><object type="Machine" cpuset="0x1" nodeset="0x1">
+      <object type="NUMANode" os_index="0" cpuset="0x1" nodeset="0x1"/>
+      <object type="Bridge" bridge_type="1-1" pci_busid="0000:11:00.0" pci_type="0604 [1000:c010] [1000:a000] b0">
+        <info name="loom.class" value="0x060400"/>
+        <object type="OSDev" name="port" osdev_type="3"><info name="loom.dev" value="0"/></object>
+      </object></object></topology>)",
+                            "f.xml")
+                            .system;
+  ASSERT_EQ(system.of_kind(NodeKind::kPciSwitch).size(), 1);
+  const NodeId nic = system.node(system.of_kind(NodeKind::kNet)[0]).parent;
+  EXPECT_EQ(system.node(system.node(nic).parent).kind(), NodeKind::kCpu);
+  EXPECT_TRUE(parse_system(to_nccl_xml(system), "nccl").system == system);
 }
 
 TEST(HwlocXml, SaysThatHwlocTakesFastGpuLinksForTheThirdGeneration) {

@@ -128,11 +128,10 @@ std::string last_words_of(const std::string& text) {
   for (const std::string& paragraph : all)
     if (const std::size_t begin = paragraph.find(asked); begin != std::string::npos)
       return "Open MPI wants more shared memory than there is: " + paragraph.substr(begin);
-  // What the launcher adds after the cause.
+  // What the launcher adds after the words of a rank that aborts.
   const auto is_epitaph = [](const std::string& paragraph) {
-    return paragraph.find("has exited due to process rank") != std::string::npos ||
-           paragraph.starts_with("Primary job") ||
-           paragraph.find("exited with non-zero status") != std::string::npos;
+    return paragraph.find("has exited due to process rank") != std::string::npos &&
+           paragraph.find("\"abort\"") != std::string::npos;
   };
   while (all.size() > 1 && is_epitaph(all.back())) all.pop_back();
   return all.empty() ? "it says nothing" : all.back();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "device/steps/collective.hpp"
 #include "topo/hwloc_xml.hpp"
 #include "topo/paths.hpp"
 
@@ -146,6 +147,15 @@ TEST(KernelChannels, TakeNoMoreOfALinkThanTheSearchReserves) {
     }
     EXPECT_LE(of_rings.ns(), kRounding * around / found.ring.gbps);
     EXPECT_LE(of_trees.ns(), kRounding * 2 / found.tree.gbps);
+  }
+}
+
+TEST(KernelChannels, BeginTreesWhereConnectCountsOnIt) {
+  constexpr int kBlocks = 1600;
+  for (int channel = 0; channel < 2 * device::cuda::kMostChannels; ++channel) {
+    const auto begins = device::steps::beginning_of(static_cast<unsigned>(channel), 2, kBlocks);
+    EXPECT_EQ(begins.block, connect::tree_begin(channel) * kBlocks) << channel;
+    EXPECT_EQ(begins.tree, channel / 2 % 2) << channel;
   }
 }
 

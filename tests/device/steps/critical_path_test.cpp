@@ -227,5 +227,31 @@ TEST(ChainsInBlocks, UseThePortsOfBothTreesAtATime) {
               flow_us(8) + 2 * ways_us(8, true) + 2 * kSlices * kSliceUs);
 }
 
+/// Whose ports are their own: each is used by two channels that follow each other, one at blocks of either
+/// half.
+TEST(ChainsInBlocks, UseThePortOfTwoChannelsBothWaysAtATime) {
+  std::vector<ChannelShape> shapes = plain_channels(8, 4);
+  for (std::size_t c = 0; c < shapes.size(); ++c) {
+    const int port = c < 2 ? 3 : 2;  // and the other half's rank after the same one
+    shapes[c].trees[0] = {kNobody, 0, 1, 2, port, 4, 5, 6};
+    shapes[c].trees[1] = {};
+  }
+  for (const auto algorithm : {Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
+    EXPECT_LE(Timeline(algorithm, shapes, Order::kBlockByBlock).us(4, Crossing::kByPorts),
+              flow_us(8) + 2 * ways_us(8, true) + 2 * kSlices * kSliceUs);
+}
+
+/// Two channels are enough where both trees cross at one place: they begin with blocks of different halves.
+TEST(ChainsInBlocks, OfTwoChannelsCrossBothWaysAtATime) {
+  std::vector<ChannelShape> shapes = plain_channels(8, 2);
+  for (ChannelShape& shape : shapes) {
+    shape.trees[0] = {kNobody, 0, 1, 2, 1, 4, 5, 6};
+    shape.trees[1] = {5, 0, 1, 2, kNobody, 4, 5, 6};
+  }
+  for (const auto algorithm : {Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
+    EXPECT_LE(Timeline(algorithm, shapes, Order::kBlockByBlock).us(2),
+              flow_us(8) + 2 * ways_us(8, true) + 2 * kSlices * kSliceUs);
+}
+
 }  // namespace
 }  // namespace loom::device::steps

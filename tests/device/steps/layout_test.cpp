@@ -155,6 +155,7 @@ TEST(Layout, KnowsWhereARankStands) {
   EXPECT_EQ(of_3.of_ring.own, 3U);
   EXPECT_EQ(of_3.of_trees.before, 5U);
   EXPECT_EQ(of_3.of_trees.own, 5U);
+  EXPECT_EQ(of_3.of_trees.place, 1U);
   EXPECT_EQ(of_3.of_pairs.before, 1U);
   EXPECT_EQ(of_3.of_pairs.own, 1U);
   EXPECT_EQ(places.layout.total_weight(LinkKind::kRing, 2), 6U);
