@@ -27,7 +27,8 @@ endif()
 foreach(name IN LISTS files)
   set(file "${destdir}${name}")
   cmake_path(GET file PARENT_PATH folder)
-  while(IS_DIRECTORY "${folder}" AND folder MATCHES "^/[^/]+/." AND NOT folder MATCHES "^/(usr|lib|lib64|etc)/" AND
+  while(IS_DIRECTORY "${folder}" AND folder MATCHES "^/[^/]+/." AND
+        (NOT folder MATCHES "^/(usr|lib|lib64|etc)/" OR folder MATCHES "^/usr/local/(libexec|.*/loom)(/|$)") AND
         NOT "${folder}/" STREQUAL "$ENV{HOME}/" AND NOT "${folder}/" STREQUAL "$ENV{HOME}")
     # rmdir and not file(REMOVE_RECURSE): it refuses folders that have something in them, and links to folders.
     execute_process(COMMAND rmdir -- "${folder}" RESULT_VARIABLE failed ERROR_QUIET)

@@ -54,7 +54,7 @@ std::string failure(const CLI::App* app, const CLI::Error& error) {
 
 int main(int argc, char** argv) {
   loom::ucx_transport::leave_signals_alone();
-  CLI::App app("loom: look at machines as loom sees them. No MPI and no GPU needed.", "loom");
+  CLI::App app("loom: look at machines as loom sees them. All but doctor needs no MPI, and all of it no GPU.", "loom");
   app.require_subcommand(1);
   app.set_version_flag("--version", "loom " LOOM_VERSION);
   app.failure_message(failure);

@@ -33,7 +33,7 @@ std::size_t denied_pairs(const std::vector<topo::GpuInfo>& gpus) {
 
 void look_at_gpus(const topo::LiveSources& sources, const std::string& kernels, Findings& findings) {
   const std::string driver = version_of(sources.cuda);
-  if (driver.empty()) return findings.fine("GPUs", "no driver of CUDA's: loom is for host memory here");
+  if (driver.empty()) return findings.fine("GPUs", "no CUDA driver: loom handles host memory only");
   topo::Discovered found;
   try {
     found = topo::discover(sources);

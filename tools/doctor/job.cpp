@@ -178,8 +178,8 @@ bool look_at_enabled(const std::vector<Facts>& all, const std::string& options,
       findings.fails(kPluginTopic, whose + ": mpirun has them look elsewhere for components",
                      "mpirun " + options);
     else
-      findings.fails(kPluginTopic, "there is none on " + whose,
-                     "install it on all hosts; see docs/troubleshooting.md, \"Where the plugin lies\"");
+      findings.fails(kPluginTopic, "not loaded on " + whose,
+                     "loom doctor there, without mpirun, says why; it has to be installed on all hosts");
     return false;
   }
   const char* const given = std::getenv("OMPI_MCA_coll_loom_enable");
@@ -235,7 +235,7 @@ void look_at_binding(const std::vector<Facts>& all, Findings& findings) {
                                         counted(CPU_COUNT(&together), "CPU"), host),
                            "no more ranks than CPUs: those that wait take turns with those that work");
   }
-  findings.fine("binding", "as many CPUs as ranks");
+  findings.fine("binding", "each rank has a CPU of its own");
 }
 
 void look_at_clocks(const std::vector<Facts>& all, Findings& findings) {

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{30};
 constexpr const char* kPluginFile = "mca_coll_loom.so";
+constexpr const char* kPathVariable = "OMPI_MCA_mca_base_component_path";
 constexpr const char* kInstallAgain = "the file is damaged: cmake --install, or install the package again";
 
 std::vector<std::string> folders_in(const std::string& path) {
@@ -153,7 +154,7 @@ class OpenMpiCheck {
       if (std::ranges::find(kWords, folder) != kWords.end() || std::filesystem::is_directory(folder, error))
         continue;
       findings_.fails("component path",
-                      loom::format("OMPI_MCA_mca_base_component_path names {}, which is not there", folder),
+                      loom::format("{} names {}, which is not there", kPathVariable, folder),
                       sources_.plugin_folder.empty()
                           ? "correct it, or unset it"
                           : loom::format("correct it; loom's plugin is in {}", sources_.plugin_folder));
@@ -229,7 +230,7 @@ class OpenMpiCheck {
         const std::string options = component_path_options(found_.version, path);
         findings_.warn(
             kPluginTopic,
-            why.empty() ? "Open MPI does not look where it is"
+            why.empty() ? "Open MPI does not look where it is" + looks_elsewhere()
                         : loom::format("another one does not load: {}", NotLoaded(why).why),
             loom::format("mpirun {}; docs/troubleshooting.md, \"Where the plugin lies\", has other ways",
                          options));
@@ -262,6 +263,11 @@ class OpenMpiCheck {
       findings_.fine(kPluginTopic, loom::format("Open MPI loads version {}{}", sources_.version,
                                                 folder.empty() ? "" : " from " + folder));
     parameters_ = parameters_in(info.out);
+  }
+
+  static std::string looks_elsewhere() {
+    const char* const path = std::getenv(kPathVariable);
+    return path == nullptr ? "" : loom::format(": {} is {}", kPathVariable, path);
   }
 
   static bool has_plugin(const std::string& text) {
@@ -323,6 +329,12 @@ class OpenMpiCheck {
     else if (asked.exit_code == Ended::kTookTooLong)
       findings_.fails("mpirun", loom::format("mpirun --version does not end within {} s", kLimit.count()),
                       "it has to work first");
+    else if (const char* const path = std::getenv(kPathVariable);
+             asked.exit_code != 0 && path != nullptr && found_.version.starts_with("4."))
+      findings_.fails(
+          "mpirun",
+          loom::format("it does not start: {} is {}, without Open MPI's own components", kPathVariable, path),
+          loom::format("add them: {}:{}", path, own_folder_));
     else if (asked.exit_code != 0)
       findings_.fails("mpirun", "it does not start: " + line_with(asked.err + asked.out, ""),
                       "mpirun --version has to work first");
@@ -348,7 +360,7 @@ std::string home_plugin_folder() {
   return home == nullptr ? "" : std::string(home) + "/.openmpi/components";
 }
 std::vector<std::string> component_folders(const std::string& home_folder, const std::string& own_folder) {
-  const char* const path = std::getenv("OMPI_MCA_mca_base_component_path");
+  const char* const path = std::getenv(kPathVariable);
   std::vector<std::string> folders = folders_in(path == nullptr ? "" : path);
   if (folders.empty()) folders = {home_folder, own_folder};
   std::erase(folders, "");
