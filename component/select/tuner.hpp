@@ -34,18 +34,25 @@ struct ForcedTuner;
 /// then runs the rest of the period. A few of these calls are timed too: if their times have changed, the
 /// next period begins early, at most once in a period.
 ///
+/// Where the slower algorithm would take more than kMostCost of the time in its probes, the next periods are
+/// longer, step by step; whatever changes, the next one is short again.
+///
 /// Programs repeat patterns of calls. If a pattern has two, three or four calls, both probes time the same
 /// ones. A period is a prime number of calls, so that in longer patterns no probe always gets the easier
 /// calls.
 class Window {
  public:
   struct Pace {
-    std::uint32_t period, probe, timed;  ///< calls
-    std::uint32_t watched_every;         ///< of the rest
+    std::uint32_t period, probe, timed;   ///< calls
+    std::uint32_t watched_every;          ///< of the rest
+    std::array<std::uint32_t, 3> longer;  ///< periods
   };
   /// Long calls are timed more often: CPUs are moved by the clock, so fewer calls have to notice it.
-  static constexpr Pace kShort{.period = 1021, .probe = 24, .timed = 6, .watched_every = 61};
-  static constexpr Pace kLong{.period = 97, .probe = 4, .timed = 3, .watched_every = 7};
+  static constexpr Pace kShort{
+      .period = 1021, .probe = 24, .timed = 6, .watched_every = 61, .longer = {4093, 16381, 65521}};
+  static constexpr Pace kLong{
+      .period = 97, .probe = 4, .timed = 3, .watched_every = 7, .longer = {397, 1597, 6389}};
+  static constexpr double kMostCost = 0.01;
 
   /// Whether all ranks agree on times (settle()) before the next call.
   bool agrees() const { return is_timed() || at_ == pace().probe || at_ == 2 * pace().probe; }
@@ -73,7 +80,9 @@ class Window {
     probe.least = std::min(probe.least, longest);
     if (is_in_probes()) return false;
     const bool leads = mean(false) > (candidate_leads_ ? 1 : margin) * mean(true);
-    return std::exchange(candidate_leads_, leads) != leads;
+    const bool changes = std::exchange(candidate_leads_, leads) != leads;
+    steps_ = changes ? 0 : std::min(steps_ + 1, steps_for(mean(!leads) / mean(leads)));
+    return changes;
   }
 
   bool candidate_leads() const { return candidate_leads_; }
@@ -83,7 +92,7 @@ class Window {
   /// took: this rank's time for a timed call, per byte, in any unit.
   void finish(std::uint64_t took = 0) {
     if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
-    if (++at_ < pace().period) return;
+    if (++at_ < period()) return;
     begin();
     was_early_ = false;
   }
@@ -103,6 +112,18 @@ class Window {
   const Pace& pace() const { return is_long_ ? kLong : kShort; }
   bool is_in_probes() const { return at_ < 2 * pace().probe; }
 
+  std::uint32_t period(std::size_t steps) const {
+    return steps == 0 ? pace().period : pace().longer[steps - 1];
+  }
+  std::uint32_t period() const { return period(steps_); }
+  /// ratio: the time of the slower algorithm by that of the leader.
+  std::size_t steps_for(double ratio) const {
+    const double more = (ratio - 1) * pace().probe;  // calls' worth of time
+    std::size_t steps = 0;
+    while (steps < pace().longer.size() && more > kMostCost * period(steps)) ++steps;
+    return steps;
+  }
+
   void begin() {
     at_ = 0;
     changes_ = 0;
@@ -121,10 +142,12 @@ class Window {
     if (changes_ < 2 || was_early_) return;
     begin();
     was_early_ = true;
+    steps_ = 0;
   }
 
   std::uint32_t at_ = 0;       ///< calls of the period
   std::uint32_t changes_ = 0;  ///< watched calls in a row whose time has changed
+  std::size_t steps_ = 0;      ///< by which this period is longer
   bool was_early_ = false;     ///< this period has begun early
   bool is_long_ = false;
   bool candidate_leads_ = false;

@@ -42,7 +42,7 @@ TEST(Window, GivesTheRestOfAPeriodToTheFaster) {
       Tuner tuner;
       const Calls run(
           tuner.of(Collective::kAllreduce, bytes), 3 * calls_of(pace.period),
-          [&](bool by_candidate, int) { return by_candidate == candidate_is_faster ? 100 : 200; });
+          [&](bool by_candidate, int) { return by_candidate == candidate_is_faster ? 100 : 115; });
       for (int call = 0; call < calls_of(3 * pace.period); ++call) {
         const std::uint32_t at = static_cast<std::uint32_t>(call) % pace.period;
         const bool expected = at < pace.probe ? false : at < 2 * pace.probe ? true : candidate_is_faster;
@@ -52,6 +52,46 @@ TEST(Window, GivesTheRestOfAPeriodToTheFaster) {
       EXPECT_EQ(run.met.size(), 3 * (2 * pace.timed + 2 + rest / pace.watched_every));
       EXPECT_EQ(run.news.size(), candidate_is_faster ? 1 : 0);
     }
+}
+
+TEST(Window, ProbesAMuchSlowerOneRarely) {
+  for (const std::size_t bytes : {kShortBytes, kLongBytes})
+    for (const bool candidate_is_faster : {false, true})
+      for (const int slower : {150, 200, 700, 2000}) {
+        const Window::Pace& pace = bytes == kShortBytes ? Window::kShort : Window::kLong;
+        Tuner tuner;
+        Window& window = tuner.of(Collective::kBroadcast, bytes);
+        const auto took = [&](bool by_candidate, int) {
+          return by_candidate == candidate_is_faster ? 100 : slower;
+        };
+        // Longer step by step: what is found once is not believed for long.
+        Calls(window, calls_of(pace.period + 2 * pace.probe), took);
+        int first = 0, calls = 0;
+        for (const Calls run(window, calls_of(pace.longer[0]), took);
+             const bool by_candidate : run.by_candidate) {
+          ++calls;
+          if (by_candidate != candidate_is_faster && first == 0) first = calls;
+        }
+        EXPECT_GT(first, 0) << slower;
+        const int all = 4 * calls_of(pace.longer.back());
+        const Calls run(window, all, took);
+        const auto probes = std::ranges::count(run.by_candidate, !candidate_is_faster);
+        EXPECT_GT(probes, 0) << slower;
+        const double cost = static_cast<double>(probes) * (slower - 100) / 100 / all;
+        EXPECT_LE(cost, (slower > 1000 && bytes == kLongBytes ? 2 : 1.5) * Window::kMostCost) << slower;
+      }
+}
+
+TEST(Window, ProbesSoonAgainAfterAChange) {
+  Tuner tuner;
+  Window& window = tuner.of(Collective::kBroadcast, kShortBytes);
+  const auto by_usual = [](bool by_candidate, int) { return by_candidate ? 700 : 100; };
+  Calls(window, 2 * calls_of(Window::kShort.longer.back()), by_usual);
+  // Two watched calls tell, and then it is as at the beginning.
+  const int soon = calls_of(3 * Window::kShort.watched_every + 2 * Window::kShort.probe);
+  const Calls run(window, soon, [](bool by_candidate, int) { return by_candidate ? 100 : 700; });
+  EXPECT_EQ(run.news.size(), 1U);
+  EXPECT_TRUE(run.by_candidate.back());
 }
 
 TEST(Window, TimesTheLastCallsOfAProbeAndAFewOfTheRest) {
@@ -84,11 +124,11 @@ TEST(Window, FollowsAMachineThatChanges) {
 }
 
 TEST(Window, DoesNotBeginAgainForASingleCall) {
-  Tuner tuner;
   const int period = calls_of(Window::kLong.period);
   const int first_watched = 2 * calls_of(Window::kLong.probe) + 6;
   for (const int odd_one : {first_watched, first_watched + 7})
     for (const int odd_time : {10, 10'000}) {
+      Tuner tuner;
       const Calls run(tuner.of(Collective::kReduce, kLongBytes), period, [&](bool by_candidate, int call) {
         return call == odd_one ? odd_time : by_candidate ? 150 : 100;
       });
