@@ -24,16 +24,17 @@ endforeach()
 if(removed EQUAL 0)
   message(FATAL_ERROR "Nothing to uninstall: of what ${manifest} lists no file is left")
 endif()
-foreach(name IN LISTS files)
-  set(file "${destdir}${name}")
-  cmake_path(GET file PARENT_PATH folder)
-  while(IS_DIRECTORY "${folder}" AND folder MATCHES "^/[^/]+/." AND
+foreach(folder IN LISTS files)  # each path without DESTDIR
+  cmake_path(GET folder PARENT_PATH folder)
+  while(folder MATCHES "^/[^/]+/." AND
         (NOT folder MATCHES "^/(usr|lib|lib64|etc)/" OR folder MATCHES "^/usr/local/(libexec|.*/loom)(/|$)") AND
         NOT "${folder}/" STREQUAL "$ENV{HOME}/" AND NOT "${folder}/" STREQUAL "$ENV{HOME}")
-    # rmdir and not file(REMOVE_RECURSE): it refuses folders that have something in them, and links to folders.
-    execute_process(COMMAND rmdir -- "${folder}" RESULT_VARIABLE failed ERROR_QUIET)
-    if(failed)
-      break()
+    if(IS_DIRECTORY "${destdir}${folder}")
+      # rmdir and not file(REMOVE_RECURSE): it refuses folders that have something in them, and links to folders.
+      execute_process(COMMAND rmdir -- "${destdir}${folder}" RESULT_VARIABLE failed ERROR_QUIET)
+      if(failed)
+        break()
+      endif()
     endif()
     cmake_path(GET folder PARENT_PATH folder)
   endwhile()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "connect/view.hpp"
@@ -66,13 +67,16 @@ std::vector<double> shares_below(const std::vector<TreeLinks>& tree) {
 /// time where the channels that use it are at blocks of both hosts.
 class Crossings {
  public:
-  /// begins: with which block, of all as 1. part: of the whole.
-  void add(int port, double begins, double part) { channels_[port].push_back({begins, part}); }
+  /// A channel. ends: hosts, and their ports. begins: with which block, of all as 1. part: of the whole.
+  void add(const std::set<std::pair<int, int>>& ends, double begins, double part) {
+    for (const auto& end : ends) channels_[end].push_back({begins, part});
+  }
 
   /// Of the whole, if nothing else limits.
   double gbps(std::span<const float> port_gbps) const {
     double most = topo::kLocalGbps;
-    for (const auto& [port, channels] : channels_) {
+    for (const auto& [end, channels] : channels_) {
+      const int port = end.second;
       double at_once = 0;  // cross the same way
       for (const Channel& first : channels) {
         double parts = 0;
@@ -94,7 +98,7 @@ class Crossings {
   struct Channel {
     double begins, part;
   };
-  std::map<int, std::vector<Channel>> channels_;
+  std::map<std::pair<int, int>, std::vector<Channel>> channels_;  // by host and port
 };
 
 /// A link of a tree carries, each way, what the ranks behind it have.
@@ -112,6 +116,7 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
     std::vector<DoubleTree> of_rank;
     for (int rank = 0; rank < job.ranks(); ++rank) of_rank.push_back(tree_of(job, c, rank));
     const double part = agreed.inter_gbps[static_cast<std::size_t>(c)] / agreed.total_gbps() / 2;
+    std::set<std::pair<int, int>> ends;
     for (std::size_t t = 0; t < of_rank.front().trees.size(); ++t) {
       std::vector<TreeLinks> tree;
       for (const DoubleTree& both : of_rank) tree.push_back(both.trees[t]);
@@ -130,10 +135,11 @@ double trees_gbps(const Machine& machine, const NodeSummary& summary, int hosts)
           const int port = of_rank[static_cast<std::size_t>(parent)].port;
           flows.leaves(host, local, of_rank[r].port, up), flows.enters(other, above, port, up);
           flows.leaves(other, above, port, down), flows.enters(host, local, of_rank[r].port, down);
-          if (t == 0) crossings.add(of_rank[r].port, tree_begin(c), 2 * part);
+          ends.insert({host, of_rank[r].port}), ends.insert({other, port});
         }
       }
     }
+    crossings.add(ends, tree_begin(c), 2 * part);
   }
   return hosts > 1 ? std::min(flows.gbps(), crossings.gbps(summary.port_gbps)) : flows.gbps();
 }

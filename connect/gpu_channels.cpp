@@ -106,6 +106,15 @@ struct Counts {
   int ranks = 0, gpus = 0, hosts = 1, rings = 1, trees = 1;
 };
 
+/// The ranks of each host follow each other.
+bool are_in_blocks(const Placement& placement) {
+  for (int rank = 1; rank < placement.ranks(); ++rank)
+    if (placement.node_of(rank) != placement.node_of(rank - 1) &&
+        placement.ranks_of(placement.node_of(rank)).front() != rank)
+      return false;
+  return true;
+}
+
 /// Rings bring each rank all that the others have. Grids join equally many ranks of each host; of trees it is
 /// known on one host, and between two with equally many.
 AllGatherGbps all_gather_of(const Job& job, Hosts hosts) {
@@ -115,6 +124,8 @@ AllGatherGbps all_gather_of(const Job& job, Hosts hosts) {
   AllGatherGbps slowest{.rings = rings.gbps * ranks / (ranks - 1)};
   if (job.shape().ranks_per_host == 0) return slowest;
   slowest.trees = hosts.size() <= 2 ? hosts.front()->gather.trees : 0;
+  // Else blocks of both hosts are in turn, and all channels cross the same way at once.
+  const double in_turn = are_in_blocks(job.placement()) ? 1 : 0.5;
   const bool rows = have_rows(hosts);
   const auto grids_of = [&](const GpuHost& host) {
     return hosts.size() > 1 ? grids_gbps(rows ? host.gather.grids : host.gather.grids_by_rings, job.nodes())
@@ -122,7 +133,7 @@ AllGatherGbps all_gather_of(const Job& job, Hosts hosts) {
   };
   slowest.grids = grids_of(*hosts.front());
   for (const GpuHost* const host : hosts) {
-    slowest.trees = std::min(slowest.trees, host->gather.trees);
+    slowest.trees = std::min(slowest.trees, in_turn * host->gather.trees);
     slowest.grids = std::min(slowest.grids, grids_of(*host));
   }
   return slowest;

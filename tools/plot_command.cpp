@@ -84,7 +84,7 @@ void add_plot_command(CLI::App& loom, int&) {
       ->check(CLI::IsMember({"auto", "latency", "bandwidth", "ratios"}))
       ->capture_default_str();
   command->footer(
-      "Example:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json "
+      "Examples:\n  mpirun -n 2 --mca coll_loom_enable 1 loom_bench allreduce --peers tuned,sm --json "
       "allreduce.json\n"
       "  loom plot allreduce.json -o allreduce.svg");
   command->callback([options, output] {

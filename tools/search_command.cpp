@@ -258,7 +258,8 @@ void add_search_command(CLI::App& loom, int& exit_code) {
       "  loom search dgx.xml --pattern all --nodes 2      every pattern, with the network\n"
       "  loom search dgx.xml --pattern forest             trees of any shape, and the optimum\n"
       "  loom search dgx.xml --explain --check            the limits tried; is the result sound?\n"
-      "  loom search FOLDER --compare reference.json      beside NCCL's figures, for all files of a folder\n"
+      "  loom search FOLDER --compare reference.json      beside NCCL's figures, for all files of a "
+      "folder\n\n"
       "Exit code 1: nothing found, or not sound, or less than NCCL's.");
   command
       ->add_option("FILE", options->file,

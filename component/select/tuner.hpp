@@ -81,7 +81,9 @@ class Window {
     if (is_in_probes()) return false;
     const bool leads = mean(false) > (candidate_leads_ ? 1 : margin) * mean(true);
     const bool changes = std::exchange(candidate_leads_, leads) != leads;
-    steps_ = changes ? 0 : std::min(steps_ + 1, steps_for(mean(!leads) / mean(leads)));
+    const std::size_t most = changes ? 0 : steps_for(mean(!leads) / mean(leads));
+    next_steps_ = std::min(steps_ + 1, most);
+    steps_ = std::min(steps_, most);
     return changes;
   }
 
@@ -93,6 +95,7 @@ class Window {
   void finish(std::uint64_t took = 0) {
     if (is_timed()) own_time_ = std::max<std::uint64_t>(took, 1);
     if (++at_ < period()) return;
+    steps_ = next_steps_;
     begin();
     was_early_ = false;
   }
@@ -142,13 +145,13 @@ class Window {
     if (changes_ < 2 || was_early_) return;
     begin();
     was_early_ = true;
-    steps_ = 0;
+    steps_ = next_steps_ = 0;
   }
 
-  std::uint32_t at_ = 0;       ///< calls of the period
-  std::uint32_t changes_ = 0;  ///< watched calls in a row whose time has changed
-  std::size_t steps_ = 0;      ///< by which this period is longer
-  bool was_early_ = false;     ///< this period has begun early
+  std::uint32_t at_ = 0;                    ///< calls of the period
+  std::uint32_t changes_ = 0;               ///< watched calls in a row whose time has changed
+  std::size_t steps_ = 0, next_steps_ = 0;  ///< by which this period is longer, and the next one
+  bool was_early_ = false;                  ///< this period has begun early
   bool is_long_ = false;
   bool candidate_leads_ = false;
   std::uint64_t own_time_ = 0;

@@ -158,6 +158,9 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag_callback(
       "--no-check", [&] { options.check = false; },
       "Do not check results (each is, outside the measured time)");
+  app.add_flag_callback(
+         "--check", [&] { options.check = true; }, "Check every result, as without --no-check")
+      ->group("");
   app.add_flag("--compare", options.compare, "Measure the fallback component side by side");
   app.add_option("--peers", options.peers,
                  "Measure these coll components of Open MPI side by side, each with tuned for what it lacks; "

@@ -40,7 +40,12 @@ touch "$work/stage$work/live/loom" "$work/live/loom"
 echo "$work/live/loom" >"$manifest"
 printf '%s' "$work/stage" >"$destdir"
 said=$(uninstall) || fail "$said"
-[[ -e $work/live/loom && ! -e $work/stage ]] || fail "with DESTDIR: $(find "$work/live" "$work/stage")"
+[[ -e $work/live/loom && -d $work/stage && ! -e $work/stage$work/live ]] || fail "with DESTDIR: $(find "$work/live" "$work/stage")"
+mkdir -p "$work/stage/usr/local/bin" "$work/stage/usr/local/libexec/loom"
+touch "$work/stage/usr/local/bin/loom" "$work/stage/usr/local/libexec/loom/job"
+printf '%s\n' /usr/local/bin/loom /usr/local/libexec/loom/job >"$manifest"
+said=$(uninstall) || fail "$said"
+[[ -d $work/stage/usr/local/bin && ! -e $work/stage/usr/local/libexec ]] || fail "below /usr/local: $(find "$work/stage")"
 rm "$destdir"
 
 # Home itself stays, empty or not.

@@ -235,7 +235,7 @@ void look_at_binding(const std::vector<Facts>& all, Findings& findings) {
                                         counted(CPU_COUNT(&together), "CPU"), host),
                            "no more ranks than CPUs: those that wait take turns with those that work");
   }
-  findings.fine("binding", "each rank has a CPU of its own");
+  findings.fine("binding", "at least as many CPUs as ranks");
 }
 
 void look_at_clocks(const std::vector<Facts>& all, Findings& findings) {

@@ -270,6 +270,11 @@ class OpenMpiCheck {
     return path == nullptr ? "" : loom::format(": {} is {}", kPathVariable, path);
   }
 
+  static bool names_folder(const std::string& path, const std::string& folder) {
+    const std::vector<std::string> folders = folders_in(path);
+    return std::ranges::find(folders, folder) != folders.end();
+  }
+
   static bool has_plugin(const std::string& text) {
     return text.find("mca:coll:loom:version") != std::string::npos;
   }
@@ -329,8 +334,9 @@ class OpenMpiCheck {
     else if (asked.exit_code == Ended::kTookTooLong)
       findings_.fails("mpirun", loom::format("mpirun --version does not end within {} s", kLimit.count()),
                       "it has to work first");
-    else if (const char* const path = std::getenv(kPathVariable);
-             asked.exit_code != 0 && path != nullptr && found_.version.starts_with("4."))
+    else if (const char* const path = std::getenv(kPathVariable); asked.exit_code != 0 && path != nullptr &&
+                                                                  found_.version.starts_with("4.") &&
+                                                                  !names_folder(path, own_folder_))
       findings_.fails(
           "mpirun",
           loom::format("it does not start: {} is {}, without Open MPI's own components", kPathVariable, path),

@@ -64,15 +64,12 @@ TEST(Window, ProbesAMuchSlowerOneRarely) {
         const auto took = [&](bool by_candidate, int) {
           return by_candidate == candidate_is_faster ? 100 : slower;
         };
-        // Longer step by step: what is found once is not believed for long.
-        Calls(window, calls_of(pace.period + 2 * pace.probe), took);
-        int first = 0, calls = 0;
-        for (const Calls run(window, calls_of(pace.longer[0]), took);
-             const bool by_candidate : run.by_candidate) {
-          ++calls;
-          if (by_candidate != candidate_is_faster && first == 0) first = calls;
-        }
-        EXPECT_GT(first, 0) << slower;
+        // Longer step by step, from the period on after that which finds the leader again.
+        Calls(window, calls_of(pace.period) * (candidate_is_faster ? 2 : 1), took);
+        const Calls second(window, calls_of(pace.longer[0]), took), third(window, calls_of(pace.probe), took);
+        EXPECT_EQ(std::ranges::count(second.by_candidate, !candidate_is_faster), calls_of(pace.probe))
+            << slower;
+        EXPECT_EQ(std::ranges::count(third.by_candidate, false), calls_of(pace.probe)) << slower;
         const int all = 4 * calls_of(pace.longer.back());
         const Calls run(window, all, took);
         const auto probes = std::ranges::count(run.by_candidate, !candidate_is_faster);
@@ -90,6 +87,24 @@ TEST(Window, ProbesSoonAgainAfterAChange) {
   // Two watched calls tell, and then it is as at the beginning.
   const int soon = calls_of(3 * Window::kShort.watched_every + 2 * Window::kShort.probe);
   const Calls run(window, soon, [](bool by_candidate, int) { return by_candidate ? 100 : 700; });
+  EXPECT_EQ(run.news.size(), 1U);
+  EXPECT_TRUE(run.by_candidate.back());
+}
+
+/// Calls that take longer by either begin a period early; that one is short, so that a change after it is
+/// found.
+TEST(Window, IsShortAfterAnEarlyBeginning) {
+  Tuner tuner;
+  Window& window = tuner.of(Collective::kBroadcast, kShortBytes);
+  const auto times = [](int factor) {
+    return [factor](bool by_candidate, int) { return factor * (by_candidate ? 700 : 100); };
+  };
+  Calls(window, calls_of(Window::kShort.period + Window::kShort.longer[0]), times(1));
+  const int begins = calls_of(2 * Window::kShort.probe + 3 * Window::kShort.watched_every);
+  Calls(window, begins, times(1));  // of a long period
+  Calls(window, begins, times(2));  // and of the short one that begins early
+  const Calls run(window, calls_of(Window::kShort.period + 2 * Window::kShort.probe),
+                  [](bool by_candidate, int) { return by_candidate ? 100 : 700; });
   EXPECT_EQ(run.news.size(), 1U);
   EXPECT_TRUE(run.by_candidate.back());
 }
