@@ -32,25 +32,28 @@ double KernelWays::us_in_blocks_over_trees(const KernelWay& way, double bytes) c
   const ProtocolCosts& costs = costs_of(way.protocol);
   const double hop_us = over_nvlink_ ? costs.tree.nvlink_us : costs.tree.pci_us;
   const double gbps = gather_gbps_ > 0 ? gather_gbps_ : trees_.gbps / 2;
-  const double channel_bytes_per_us =
-      kBytesPerUs * costs.efficiency * std::min(gbps / trees_.channels, kSomeGbps);
   const int hops = std::min(2 * trees_.hops, ranks_ - 1),
             far = trees_.hops > 0 ? trees_.far_hops * hops / trees_.hops : 0;
+  // Of a reduce-scatter all channels take the first block at once, and cross between hosts the same way.
+  const double again = far > 0 && way.algorithm == Algorithm::kReduceScatterTree ? 2.0 / ranks_ : 0;
+  const auto bytes_per_us = [&](double of_links) {
+    return kBytesPerUs * costs.efficiency * std::min(of_links, kSomeGbps);
+  };
+  const double channel_bytes_per_us = bytes_per_us(gbps / trees_.channels),
+               flow_bytes_per_us = bytes_per_us(gbps / trees_.channels / (1 + again));
   const steps::FifoForm form = form_of(way);
   const double block = bytes / ranks_ / way.channels;
   const double slice =
       std::min(block, way.slice_bytes > 0 ? static_cast<double>(way.slice_bytes)
                                           : static_cast<double>(form.slot_bytes) * costs.efficiency);
-  // Of a reduce-scatter all channels take the first block at once, and cross the same way.
-  const double again = far > 0 && way.algorithm == Algorithm::kReduceScatterTree ? 2.0 / ranks_ : 0;
   const double messages = ranks_ * std::max(1.0, block / std::max(1.0, slice)),
                slice_us = slice / channel_bytes_per_us,
                back_us = 2 * (far > 0 ? costs.tree.net_us : hop_us) + slice_us,
                late_us = std::max(kUsPerSlice, back_us / static_cast<double>(form.slot_count)) - slice_us,
                turns = std::max(1.0, ranks_ / 2.0), far_turns = 2.0 + host_changes_;
   return costs.tree.call_us + turns * (hops - far) * (hop_us + slice_us) +
-         far_turns * far * (costs.tree.net_us + slice_us) +
-         (1 + again) * bytes / way.channels / channel_bytes_per_us + messages * std::max(0.0, late_us);
+         far_turns * far * (costs.tree.net_us + slice_us) + bytes / way.channels / flow_bytes_per_us +
+         messages * std::max(0.0, late_us);
 }
 
 double KernelWays::us_over_links(const KernelWay& way, double bytes) const {

@@ -144,6 +144,9 @@ TEST(KernelWay, GathersBetweenHostsByWhatBringsMost) {
   EXPECT_EQ(at(Collective::kAllreduce), Algorithm::kAllreduceRing);
   channels.gather_gbps = 10;
   EXPECT_EQ(at(Collective::kAllGather), Algorithm::kAllGatherTree);
+  EXPECT_EQ(at(Collective::kReduceScatter), Algorithm::kReduceScatterRing)
+      << "all channels take the first block at once, and cross the same way";
+  channels.gather_gbps = 13;
   EXPECT_EQ(at(Collective::kReduceScatter), Algorithm::kReduceScatterTree);
   channels.grid_gather_gbps = 12;
   EXPECT_EQ(at(Collective::kReduceScatter), Algorithm::kReduceScatterHier);
