@@ -215,13 +215,19 @@ TEST(ChainsInBlocks, CrossBetweenTheHalvesBothWaysAtATime) {
       }
 }
 
-/// The trees of a channel cross by two ports, each of which carries a quarter of all blocks each way.
-TEST(ChainsInBlocks, UseThePortsOfBothTreesAtATime) {
-  std::vector<ChannelShape> shapes = plain_channels(8, 4);
+/// Of eight ranks in two halves, which each tree joins elsewhere.
+std::vector<ChannelShape> double_trees(int channels) {
+  std::vector<ChannelShape> shapes = plain_channels(8, channels);
   for (ChannelShape& shape : shapes) {
     shape.trees[0] = {kNobody, 0, 1, 2, 1, 4, 5, 6};
     shape.trees[1] = {5, 0, 1, 2, kNobody, 4, 5, 6};
   }
+  return shapes;
+}
+
+/// The trees of a channel cross by two ports, each of which carries a quarter of all blocks each way.
+TEST(ChainsInBlocks, UseThePortsOfBothTreesAtATime) {
+  const std::vector<ChannelShape> shapes = double_trees(4);
   for (const auto algorithm : {Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
     EXPECT_LE(Timeline(algorithm, shapes, Order::kBlockByBlock).us(4, Crossing::kByPorts),
               flow_us(8) + 2 * ways_us(8, true) + 2 * kSlices * kSliceUs);
@@ -243,11 +249,7 @@ TEST(ChainsInBlocks, UseThePortOfTwoChannelsBothWaysAtATime) {
 
 /// Two channels are enough where both trees cross at one place: they begin with blocks of different halves.
 TEST(ChainsInBlocks, OfTwoChannelsCrossBothWaysAtATime) {
-  std::vector<ChannelShape> shapes = plain_channels(8, 2);
-  for (ChannelShape& shape : shapes) {
-    shape.trees[0] = {kNobody, 0, 1, 2, 1, 4, 5, 6};
-    shape.trees[1] = {5, 0, 1, 2, kNobody, 4, 5, 6};
-  }
+  const std::vector<ChannelShape> shapes = double_trees(2);
   for (const auto algorithm : {Algorithm::kAllGatherTree, Algorithm::kReduceScatterTree})
     EXPECT_LE(Timeline(algorithm, shapes, Order::kBlockByBlock).us(2),
               flow_us(8) + 2 * ways_us(8, true) + 2 * kSlices * kSliceUs);
