@@ -9,11 +9,11 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "search/arborescence.hpp"
+#include "search/balanced_trees.hpp"
 #include "search/bounds.hpp"
 #include "search/forest_cut.hpp"
 #include "search/orders.hpp"
 #include "search/packing.hpp"
-#include "search/symmetry.hpp"
 
 namespace loom::search {
 namespace {
@@ -22,51 +22,6 @@ constexpr double kGain = 1e-9, kProven = 1e-6;
 constexpr double kWeight = 0.85;  // of the best prices; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997
 constexpr int kMostRounds = 2000, kNone = -1;
 constexpr std::int64_t kMostStepsToChoose = 1'000'000'000;
-
-/// How data come to a place.
-struct WayIn {
-  int before = -1;        ///< the place; -1: it is the root
-  int out = -1, in = -1;  ///< between nodes the ports
-  friend auto operator<=>(const WayIn&, const WayIn&) = default;
-};
-using Tree = std::vector<WayIn>;    ///< by place: node * GPUs + GPU, of the nodes told
-using Bundle = std::vector<Tree>;   ///< by root, a GPU of node 0; the same trees where symmetries move roots
-using Ports = std::pair<int, int>;  ///< out, in; -1: none lead there
-
-/// What the edges of trees take.
-class Edges {
- public:
-  Edges(const HopTable& table, const ForestRequest& request)
-      : table_(table), gpus_(table.gpus()), reduces_(request.use == ForestUse::kReduceScatter) {
-    for (int out = 0; out < table.nets(); ++out)
-      for (int in = 0; in < table.nets(); ++in)
-        if (table.may_pair(in, out, request.cross_nic)) pairs_.emplace_back(out, in);
-  }
-
-  /// Inside a node.
-  const Hop& hop(int from, int to) const { return reduces_ ? table_.hop(to, from) : table_.hop(from, to); }
-  const Hop& way_out(int gpu, int net) const { return hop(gpu, table_.net(net)); }
-  const Hop& way_in(int net, int gpu) const { return hop(table_.net(net), gpu); }
-  const std::vector<Ports>& pairs() const noexcept { return pairs_; }
-
-  /// body(load) for each thing that a way to `place` takes.
-  template <class Body>
-  void for_loads(const WayIn& way, int place, Body&& body) const {
-    const int from = way.before % gpus_, to = place % gpus_;
-    if (way.out < 0) {
-      for (const Load& load : table_.loads(hop(from, to))) body(load);
-      return;
-    }
-    for (const Hop& part : {way_out(from, way.out), way_in(way.in, to)})
-      for (const Load& load : table_.loads(part)) body(load);
-  }
-
- private:
-  const HopTable& table_;
-  int gpus_;
-  bool reduces_;
-  std::vector<Ports> pairs_;
-};
 
 class ForestPacking {
  public:
@@ -95,13 +50,14 @@ class ForestPacking {
     Packing packing(row_capacities_, steps_);
     Forest forest;
     forest.bound_gbps = std::numeric_limits<double>::infinity();
-    Bundle first = balanced();
+    const Bundle first =
+        balanced_trees({table_, edges_, symmetries_, roots_, nodes_told_, last_stands_for_}, steps_);
     if (first.empty()) {
       forest.absent = nodes_told_ > 1 && edges_.pairs().empty() ? "no two ports join nodes"
                                                                 : "some GPUs do not reach each other";
       return forest;
     }
-    add(std::move(first), packing);
+    add(spread(first), packing);
     std::vector<double> best(
         capacities_.size());  // the prices that prove most so far, at which a GB/s costs at least 1
     for (std::size_t i = 0; i < best.size(); ++i) best[i] = 1 / std::max(capacities_[i], kGain);
@@ -287,93 +243,6 @@ class ForestPacking {
     return sum / whole_;
   }
 
-  /// How full a hop would be with a GB/s more.
-  double fullness(const Hop& hop) const {
-    if (hop.count == 0) return kNever;
-    double most = 0;
-    for (const Load& load : table_.loads(hop)) {
-      const auto i = static_cast<std::size_t>(load.resource);
-      most = std::max(most, (used_[i] + load.factor) / std::max(capacities_[i], kGain));
-    }
-    return most;
-  }
-  /// For the images of the tree, too.
-  void take(Tree& tree, int place, const WayIn& way) {
-    edges_.for_loads(way, place, [&](const Load& load) {
-      for (const Symmetry& symmetry : symmetries_)
-        used_[static_cast<std::size_t>(symmetry.resource[static_cast<std::size_t>(load.resource)])] +=
-            weight(place) * load.factor;
-    });
-    tree[static_cast<std::size_t>(place)] = way;
-  }
-
-  /// The emptiest way into another node. out: -1: there is none.
-  std::pair<WayIn, int> emptiest_between() const {
-    const auto nets = static_cast<std::size_t>(table_.nets());
-    std::vector<double> out(nets, kNever), in(nets, kNever);
-    std::vector<int> from(nets, -1), to(nets, -1);
-    for (int net = 0; net < table_.nets(); ++net)
-      for (int gpu = 0; gpu < gpus_; ++gpu) {
-        const auto i = static_cast<std::size_t>(net);
-        if (const double full = fullness(edges_.way_out(gpu, net)); full < out[i])
-          out[i] = full, from[i] = gpu;
-        if (const double full = fullness(edges_.way_in(net, gpu)); full < in[i]) in[i] = full, to[i] = gpu;
-      }
-    WayIn way;
-    int entered = -1;
-    double least = kNever;
-    for (const auto& [leave, enter] : edges_.pairs())
-      if (const double full =
-              std::max(out[static_cast<std::size_t>(leave)], in[static_cast<std::size_t>(enter)]);
-          full < least) {
-        least = full;
-        way = {from[static_cast<std::size_t>(leave)], leave, enter};
-        entered = to[static_cast<std::size_t>(enter)];
-      }
-    return {way, entered};
-  }
-
-  /// Grows a tree inside a node from the GPU that it has there. False: some GPU cannot be reached.
-  bool grow(Tree& tree, int node, int first) {
-    std::vector<int> reached{first};
-    std::vector<bool> is_reached(static_cast<std::size_t>(gpus_), false);
-    is_reached[static_cast<std::size_t>(first)] = true;
-    while (static_cast<int>(reached.size()) < gpus_) {
-      double least = kNever;
-      int from = -1, to = -1;
-      for (const int here : reached)
-        for (int gpu = 0; gpu < gpus_; ++gpu) {
-          if (is_reached[static_cast<std::size_t>(gpu)]) continue;
-          const double full = fullness(edges_.hop(here, gpu));
-          if (full < least) least = full, from = here, to = gpu;
-        }
-      steps_.take(static_cast<std::int64_t>(reached.size()) * gpus_ * 8);
-      if (to < 0) return false;
-      take(tree, node * gpus_ + to, {node * gpus_ + from});
-      is_reached[static_cast<std::size_t>(to)] = true;
-      reached.push_back(to);
-    }
-    return true;
-  }
-
-  /// Trees that grow by the edge whose links are used least so far, by all trees: a first column that is
-  /// often the best. Empty: some GPU cannot be reached.
-  Bundle balanced() {
-    used_.assign(capacities_.size(), 0.0);
-    Bundle trees;
-    for (const int root : roots_) {
-      Tree& tree = trees.emplace_back(static_cast<std::size_t>(places_));
-      if (!grow(tree, 0, root)) return {};
-      for (int node = 1; node < nodes_told_; ++node) {
-        const auto [way, entered] = emptiest_between();
-        if (way.out < 0) return {};
-        take(tree, node * gpus_ + entered, way);
-        if (!grow(tree, node, entered)) return {};
-      }
-    }
-    return spread(trees);
-  }
-
   /// Of rows.
   std::vector<Load> loads_of(const Bundle& trees) const {
     LoadSum sum(row_sizes_.size());
@@ -458,7 +327,7 @@ class ForestPacking {
   int last_stands_for_;  ///< nodes
   double whole_;         ///< GPUs of all nodes
   Steps steps_;
-  std::vector<double> capacities_, used_;  ///< by resource
+  std::vector<double> capacities_;  ///< by resource
   std::vector<Symmetry> symmetries_;
   std::vector<int> roots_;  ///< whose trees the symmetries move to all others
   std::vector<int> row_of_, first_of_row_, row_sizes_;
