@@ -52,7 +52,7 @@ struct Ptx {
     if (word == ".target") words >> target;
     if (word == ".visible" && words >> word && word == ".entry" && words >> word)
       entries.push_back(word.substr(0, word.find('(')));
-    if (word == ".maxntid") bounded_to_512_threads += line.find("512, 1, 1") != line.npos;
+    if (word == ".maxntid") bounded_to_512_threads += line == ".maxntid 512, 1, 1" || line == ".maxntid 512";
     if (word == ".minnctapersm") at_least_two_blocks += line.find(" 2") != line.npos;
     if (std::islower(static_cast<unsigned char>(word[0]))) add_opcode(word.substr(0, word.find(';')));
   }
@@ -161,6 +161,12 @@ TEST(NvccsKernels, RoundAsTheHostDoes) {
 
 class KernelLoading : public ::testing::Test {
  protected:
+  /// The virtual driver compiles PTX and runs no machine code: its GPUs are of the architecture of nvcc's PTX.
+  static void SetUpTestSuite() {
+    const std::string nvccs(kernels_by(Compiler::kNvcc));  // "nvcc 13.0 for sm_80, sm_90 and later"
+    if (const auto last = nvccs.rfind("sm_"); last != nvccs.npos)
+      ::setenv("VIRTUAL_GPU_CAPABILITY", std::to_string(std::stoi(nvccs.substr(last + 3))).c_str(), 1);
+  }
   void SetUp() override {
     if (!has_kernels()) GTEST_SKIP() << "skipped: this build has no kernels";
   }
