@@ -248,7 +248,7 @@ struct loom_kind { /* fits a register */
   uint8_t collective, type, op;
   int32_t root;
 };
-/* Never LOOM_DECLINED. */
+/* LOOM_DECLINED: the call needs loom_perform. */
 int loom_perform_small(struct loom_comm* comm, const void* in, void* out, uint64_t count,
                        struct loom_kind kind);
 

@@ -112,7 +112,10 @@ void Communicator::learn_what_is_small() noexcept {
       const std::uint64_t below = group.tune.empty()
                                       ? group.small_below[i]
                                       : immediate_below(selector_.conditions(), collective, group.tune);
-      std::atomic_ref(small_below_[i]).store(below, std::memory_order_relaxed);
+      const std::size_t per_byte = device::offered_bytes(collective, 1, member_.bootstrap.size());
+      probed_from_[i] = (below + per_byte - 1) / per_byte;
+      const std::uint64_t most = std::max<std::uint64_t>(below, most_immediate(collective) + 1);
+      std::atomic_ref(small_below_[i]).store(below == 0 ? 0 : most, std::memory_order_relaxed);
     }
   });
 }

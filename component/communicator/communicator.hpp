@@ -49,10 +49,7 @@ class Communicator {
   /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
   /// the call has ended.
   bool perform(const device::Call& call) {
-    if (call.streaming == nullptr && is_small(call)) {
-      perform_small(call);
-      return true;
-    }
+    if (call.streaming == nullptr && is_small(call) && perform_small(call)) return true;
     const std::optional<Algorithm> carried = try_perform(call);
     count(call, carried);
     return carried.has_value();
@@ -61,20 +58,27 @@ class Communicator {
   /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as
   /// choose_when_linked() would find after some more steps, with nothing to be told or done before it.
   const std::uint64_t* small_below() const noexcept { return small_below_.data(); }
+  /// false: there is something to be done before it. Ranks of one call may differ in whether they ask here.
   /// Throws as perform().
-  void perform_small(const device::Call& call) {
+  bool perform_small(const device::Call& call) {
     // requests_ first: they may have failed in another thread.
     if (!requests_.empty() || has_due_) [[unlikely]]
       finish_requests_before_call();
+    Window* window = nullptr;
+    if (call.bytes() >= probed_from_[static_cast<std::size_t>(call.collective)] &&
+        !selector_.is_plain_immediate(call, window))
+      return false;
     device::Waiter waiter(execution_.wait_policy());
     try {
       links_.immediate->perform(call, waiter);
+      if (window != nullptr) window->pass();
     } catch (...) {
       end_small_call(call);
     }
     CallCounters::Counts& counts = calls_[call.collective];
     calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kImmediate)], 1);
     calls_.add(counts.bytes, call.bytes());
+    return true;
   }
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
@@ -221,6 +225,8 @@ class Communicator {
 
   CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
   mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
+  /// By collective: bytes of a call from which small ones may be probed, or go otherwise.
+  std::array<std::uint64_t, LOOM_BARRIER + 1> probed_from_{};
   std::atomic<bool> linking_ = false;
   bool abandoned_ = false;  ///< the peers have been told
   std::exception_ptr abandoned_for_;

@@ -177,14 +177,15 @@ const std::uint64_t* loom_small_below(const loom_comm* comm) {
 int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t count, loom_kind kind) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    communicator.perform_small({.collective = static_cast<Collective>(kind.collective),
-                                .in = static_cast<const std::byte*>(in),
-                                .out = static_cast<std::byte*>(out),
-                                .count = count,
-                                .type = static_cast<Type>(kind.type),
-                                .op = static_cast<Op>(kind.op),
-                                .root = kind.root});
-    return LOOM_SUCCESS;
+    return communicator.perform_small({.collective = static_cast<Collective>(kind.collective),
+                                       .in = static_cast<const std::byte*>(in),
+                                       .out = static_cast<std::byte*>(out),
+                                       .count = count,
+                                       .type = static_cast<Type>(kind.type),
+                                       .op = static_cast<Op>(kind.op),
+                                       .root = kind.root})
+               ? LOOM_SUCCESS
+               : LOOM_DECLINED;
   });
 }
 

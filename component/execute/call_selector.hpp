@@ -60,6 +60,18 @@ class CallSelector {
   /// The calls of `other`, too, count for links between node leaders.
   void count_with(const CallSelector& other) noexcept { counts_with_ = &other; }
 
+  /// Of a blocking call on contiguous buffers, after some that choose() was asked about: whether an immediate
+  /// exchange is all that it needs, because nothing is timed, agreed on or told. Then `window` is where it
+  /// counts, or nullptr.
+  bool is_plain_immediate(const device::Call& call, Window*& window) const {
+    window = nullptr;
+    const Choice* const choice = selector_.compiled(call.collective, call.bytes(), true);
+    if (choice == nullptr || choice->algorithm != Algorithm::kImmediate) return false;
+    if (!choice->candidate) return true;
+    window = &links_.tuner->of(call.collective, whole_message_of(call), true);
+    return window->is_plain();
+  }
+
   /// What a call that does not wait uses of the two: only blocking calls are timed.
   Algorithm leading(const device::Call& call, Choice choice);
   /// Performs a call for which choose() has named a candidate. Returns the algorithm that has carried it.

@@ -25,7 +25,6 @@ class GpuBuffer {
   void copy_to(std::byte* place, std::size_t bytes) { gpu_->copy(place, memory_, bytes); }
 
  private:
-
   std::shared_ptr<device::cuda::Gpu> gpu_;
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;

@@ -59,7 +59,7 @@ static inline __attribute__((always_inline)) bool coll_loom_perform_small(const 
   const struct loom_kind kind = {
       .collective = args->collective, .type = (uint8_t)type, .op = (uint8_t)op, .root = args->root};
   *result = loom_perform_small(self->comm, in, args->out.buffer, count, kind);
-  return true;
+  return *result != LOOM_DECLINED;
 }
 
 #endif

@@ -133,7 +133,9 @@ bool may_use_pairwise(const connect::Shape& shape);
 bool is_carried_beside_devices(const Conditions& conditions, device::Collective collective);
 /// Whether dbt over such hosts should run calls of any size.
 bool suits_dbt(const connect::Shape& shape);
-/// The longest offer (device::offered_bytes()) that is not probed: it takes less time than a system call.
+/// The longest offer (device::offered_bytes()) that goes by an immediate exchange.
+std::size_t most_immediate(device::Collective collective);
+/// The longest one that is not probed: it takes less time than a system call.
 inline constexpr std::size_t kMostUnprobed = 8 * 1024;
 
 }  // namespace loom

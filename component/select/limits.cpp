@@ -255,12 +255,13 @@ bool may_have_bytes(const Conditions&, Collective collective, std::size_t bytes)
 }
 /// A broadcast and a reduce go in pieces. A rank whose result is not contiguous receives it on its stack
 /// first, the blocks of all ranks at once.
+bool goes_in_pieces(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
 bool immediate_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
-  using device::ImmediateArea;
-  const bool in_pieces = collective == Collective::kBroadcast || collective == Collective::kReduce;
-  return offered(conditions, collective, bytes) <=
-             (in_pieces ? kMostImmediateRooted : ImmediateArea::kMostOffered) &&
-         (in_pieces || whole(conditions, collective, bytes) <= ImmediateArea::kMostPackedResult);
+  return offered(conditions, collective, bytes) <= most_immediate(collective) &&
+         (goes_in_pieces(collective) ||
+          whole(conditions, collective, bytes) <= device::ImmediateArea::kMostPackedResult);
 }
 bool tiered_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
   return device::TieredExchange::takes(collective, bytes, conditions.shape.ranks);
@@ -340,6 +341,10 @@ bool is_long_between_hosts(const Conditions& conditions, Collective collective, 
 }
 
 }  // namespace limits
+
+std::size_t most_immediate(Collective collective) {
+  return limits::goes_in_pieces(collective) ? kMostImmediateRooted : device::ImmediateArea::kMostOffered;
+}
 
 bool may_have_groups(int ranks, bool named) {
   return (named || ranks >= kFewestRanksOfTiers) && device::CicoGroups::members_of(ranks) > 1;

@@ -134,8 +134,7 @@ std::string why_none(const Conditions& conditions, Collective collective) {
 std::string reason_of(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
                       const Tune& tune) {
   const Choice choice = choose(conditions, collective, bytes, may_wait, tune);
-  if (choice != choose(conditions, collective, bytes, may_wait))
-    return "a rule of coll_loom_tune";
+  if (choice != choose(conditions, collective, bytes, may_wait)) return "a rule of coll_loom_tune";
   const std::vector<Alternative> all = alternatives(conditions, collective, bytes, may_wait);
   if (all.empty()) return why_none(conditions, collective);
   if (choice.algorithm == Algorithm::kFallback)
@@ -169,8 +168,7 @@ Choice Selector::choose(const Conditions& conditions, Collective collective, std
   } catch (const std::bad_alloc&) {  // the other ranks continue, so this one must too
     return loom::choose(conditions, collective, bytes, may_wait, tune);
   }
-  const auto above = std::ranges::upper_bound(steps, bytes, {}, &Step::from);
-  return std::prev(above)->choice;
+  return *compiled(collective, bytes, may_wait);
 }
 
 /// Asks for powers of two, the sizes next to them and halfway between, and the limits of the user's ranges.

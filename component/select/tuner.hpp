@@ -35,7 +35,7 @@ struct ForcedTuner;
 /// next period begins early, at most once in a period.
 ///
 /// Where the slower algorithm would take more than kMostCost of the time in its probes, the next periods are
-/// longer, step by step; whatever changes, the next one is short again.
+/// longer, step by step, and of short calls fewer are watched; whatever changes, the next one is short again.
 ///
 /// Programs repeat patterns of calls. If a pattern has two, three or four calls, both probes time the same
 /// ones. A period is a prime number of calls, so that in longer patterns no probe always gets the easier
@@ -43,22 +43,22 @@ struct ForcedTuner;
 class Window {
  public:
   struct Pace {
-    std::uint32_t period, probe, timed;   ///< calls
-    std::uint32_t watched_every;          ///< of the rest
-    std::array<std::uint32_t, 3> longer;  ///< periods
+    std::array<std::uint32_t, 4> period;         ///< calls; each is longer than the one before
+    std::array<std::uint32_t, 4> watched_every;  ///< of the rest, in such periods
+    std::uint32_t probe, timed;                  ///< calls
   };
   /// Long calls are timed more often: CPUs are moved by the clock, so fewer calls have to notice it.
   static constexpr Pace kShort{
-      .period = 1021, .probe = 24, .timed = 6, .watched_every = 61, .longer = {4093, 16381, 65521}};
+      .period = {1021, 4093, 16381, 65521}, .watched_every = {61, 127, 251, 509}, .probe = 24, .timed = 6};
   static constexpr Pace kLong{
-      .period = 97, .probe = 4, .timed = 3, .watched_every = 7, .longer = {397, 1597, 6389}};
+      .period = {97, 397, 1597, 6389}, .watched_every = {7, 7, 7, 7}, .probe = 4, .timed = 3};
   static constexpr double kMostCost = 0.01;
 
   /// Whether all ranks agree on times (settle()) before the next call.
   bool agrees() const { return is_timed() || at_ == pace().probe || at_ == 2 * pace().probe; }
   bool is_timed() const {
     return is_in_probes() ? at_ % pace().probe >= pace().probe - pace().timed
-                          : (at_ - 2 * pace().probe + 1) % pace().watched_every == 0;
+                          : (at_ - 2 * pace().probe + 1) % pace().watched_every[steps_] == 0;
   }
   /// The time of this rank's last timed call, until settle(); else 0.
   std::uint64_t own_time() const { return own_time_; }
@@ -86,6 +86,11 @@ class Window {
     steps_ = std::min(steps_, most);
     return changes;
   }
+
+  /// Whether the next call goes by the usual algorithm and is neither timed nor agreed on, nor the last of a
+  /// period. Then pass() is all that it needs.
+  bool is_plain() const { return !by_candidate() && !agrees() && at_ + 1 < period(); }
+  void pass() { ++at_; }
 
   bool candidate_leads() const { return candidate_leads_; }
   /// Whether the candidate runs the next call.
@@ -115,15 +120,12 @@ class Window {
   const Pace& pace() const { return is_long_ ? kLong : kShort; }
   bool is_in_probes() const { return at_ < 2 * pace().probe; }
 
-  std::uint32_t period(std::size_t steps) const {
-    return steps == 0 ? pace().period : pace().longer[steps - 1];
-  }
-  std::uint32_t period() const { return period(steps_); }
+  std::uint32_t period() const { return pace().period[steps_]; }
   /// ratio: the time of the slower algorithm by that of the leader.
   std::size_t steps_for(double ratio) const {
     const double more = (ratio - 1) * pace().probe;  // calls' worth of time
     std::size_t steps = 0;
-    while (steps < pace().longer.size() && more > kMostCost * period(steps)) ++steps;
+    while (steps + 1 < pace().period.size() && more > kMostCost * pace().period[steps]) ++steps;
     return steps;
   }
 

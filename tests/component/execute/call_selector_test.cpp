@@ -168,6 +168,47 @@ TEST_P(TunedCalls, GoByTheClockOfTheRuntime) {
   }
 }
 
+/// The first rank tells of its calls and so takes the slow path, the others take the fast one where they can:
+/// all count alike, through several periods.
+TEST_P(TunedCalls, MayTakeTheFastPathOnSomeRanks) {
+  Job job{.ranks = GetParam(), .now = [] { return 0.0; }};
+  job.parameters_of = [](int rank) {
+    loom_parameters parameters{};
+    parameters.verbose = rank == 0 ? 2 : 0;
+    return parameters;
+  };
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    check_call(self, *communicator, Collective::kBarrier, 0, false, 0);
+    if (!ForcedTuner::start(*communicator)) return;
+    constexpr int kCalls = 2500;
+    std::vector<std::int32_t> in(5000), out(in.size());
+    int fast = 0;
+    for (int call = 0; call < kCalls; ++call) {
+      in[0] = in.back() = call;
+      const bool reduces = call % 8 == 7;
+      const device::Call each{.collective = reduces ? Collective::kAllreduce : Collective::kBroadcast,
+                              .in = bytes_of(in),
+                              .out = bytes_of(out),
+                              .count = reduces ? 2600 : in.size(),
+                              .type = device::Type::kInt32,
+                              .op = device::Op::kMax,
+                              .root = call / 8 % self.size()};
+      fast += ForcedTuner::takes_fast_path(*communicator, each);
+      ASSERT_TRUE(communicator->perform(each));
+      if (!reduces && self.rank() == each.root) continue;
+      ASSERT_EQ(out[0], call);
+      if (!reduces) {
+        ASSERT_EQ(out.back(), call);
+      }
+    }
+    if (self.rank() == 0)
+      EXPECT_EQ(fast, 0);
+    else
+      EXPECT_GT(fast, kCalls * 0.8);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, TunedCalls, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
 

@@ -22,6 +22,11 @@ struct ForcedTuner {
     communicator.member_.group->oversubscribed = communicator.member_.group->oversubscribed_somewhere = false;
     return !communicator.links_.pids.empty();
   }
+  /// Whether the fast path of small calls would take this call, which may be probed.
+  static bool takes_fast_path(const Communicator& communicator, const device::Call& call) {
+    Window* window;
+    return communicator.is_small(call) && communicator.selector_.is_plain_immediate(call, window);
+  }
   static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
     std::uint64_t calls = 0;
     for (const auto& counts : communicator.calls_.of) calls += counts.by[static_cast<std::size_t>(by)];
