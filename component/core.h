@@ -239,18 +239,25 @@ bool loom_set_may_wait_for_gpus(bool may);
  * calls are declined. */
 int loom_perform(struct loom_comm* comm, const struct loom_call* call);
 
-/* The fast path of small calls, in whose time every instruction shows: collectives up to LOOM_BARRIER on
- * contiguous buffers, not empty, where a rank offers fewer bytes than loom_small_below()[collective]. A rank
- * offers the message; of a reduce_scatter_block and an alltoall n blocks. The limit is 0 where no call is
+/* The fast paths of small calls, in whose time every instruction shows: collectives up to LOOM_BARRIER on
+ * contiguous buffers, not empty, where a rank offers fewer bytes than these, by collective. A rank
+ * offers the message; of a reduce_scatter_block and an alltoall n blocks. A limit is 0 where no call is
  * small, and changes when the ranks are connected or fail; read it atomically. */
-const uint64_t* loom_small_below(const struct loom_comm* comm);
+struct loom_fast_below {
+  uint64_t small[LOOM_BARRIER + 1];  /* loom_perform_small */
+  uint64_t middle[LOOM_BARRIER + 1]; /* above that: loom_perform_middle, whose calls may be probed */
+};
+const struct loom_fast_below* loom_fast_below_of(const struct loom_comm* comm);
 struct loom_kind { /* fits a register */
   uint8_t collective, type, op;
   int32_t root;
 };
-/* LOOM_DECLINED: the call needs loom_perform. */
+/* Never LOOM_DECLINED. */
 int loom_perform_small(struct loom_comm* comm, const void* in, void* out, uint64_t count,
                        struct loom_kind kind);
+/* LOOM_DECLINED: the call needs loom_perform. */
+int loom_perform_middle(struct loom_comm* comm, const void* in, void* out, uint64_t count,
+                        struct loom_kind kind);
 
 /* The same for buffers that may lie on GPUs and have no staging buffers: LOOM_DECLINED on all ranks unless
  * all of them have their buffers there and an executor for them. */

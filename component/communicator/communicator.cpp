@@ -106,18 +106,25 @@ void Communicator::learn_what_is_small() noexcept {
   // Without memory for it calls take the slow path.
   without_failing([&] {
     const Group& group = *member_.group;
-    for (std::size_t i = 0; i < small_below_.size(); ++i) {
+    for (std::size_t i = 0; i <= LOOM_BARRIER; ++i) {
       // A rule may name an algorithm that not all communicators of the group can use.
       const auto collective = static_cast<device::Collective>(i);
       const std::uint64_t below = group.tune.empty()
                                       ? group.small_below[i]
                                       : immediate_below(selector_.conditions(), collective, group.tune);
-      const std::size_t per_byte = device::offered_bytes(collective, 1, member_.bootstrap.size());
-      probed_from_[i] = (below + per_byte - 1) / per_byte;
-      const std::uint64_t most = std::max<std::uint64_t>(below, most_immediate(collective) + 1);
-      std::atomic_ref(small_below_[i]).store(below == 0 ? 0 : most, std::memory_order_relaxed);
+      const std::uint64_t middle = below == 0 ? 0 : most_immediate(collective) + 1;
+      std::atomic_ref(fast_below_.small[i]).store(below, std::memory_order_relaxed);
+      std::atomic_ref(fast_below_.middle[i]).store(middle, std::memory_order_relaxed);
     }
   });
+}
+
+/// Counts as the slow path does.
+bool Communicator::perform_middle(const device::Call& call) {
+  Window* window = nullptr;
+  if (!selector_.is_plain_immediate(call, window)) return false;
+  if (perform_small(call) && window != nullptr) window->pass();
+  return true;
 }
 
 /// Once what it needs is there. Whether all ranks may read each other's memory is known with the links.
@@ -328,7 +335,9 @@ void Communicator::abandon(std::exception_ptr cause) noexcept {
   if (std::exchange(abandoned_, true)) return;
   abandoned_for_ = std::move(cause);
   has_due_ = true;
-  for (std::uint64_t& below : small_below_) std::atomic_ref(below).store(0, std::memory_order_relaxed);
+  for (auto* const limits : {fast_below_.small, fast_below_.middle})
+    for (std::size_t i = 0; i <= LOOM_BARRIER; ++i)
+      std::atomic_ref(limits[i]).store(0, std::memory_order_relaxed);
   links_.abandon();
   for (Lane& lane : lanes_) lane.links.abandon();
   if (twin_) twin_->stop();

@@ -49,37 +49,42 @@ class Communicator {
   /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
   /// the call has ended.
   bool perform(const device::Call& call) {
-    if (call.streaming == nullptr && is_small(call) && perform_small(call)) return true;
+    if (call.streaming == nullptr) {
+      if (is_below(fast_below_.small, call)) {
+        perform_small(call);
+        return true;
+      }
+      if (is_below(fast_below_.middle, call) && perform_middle(call)) return true;
+    }
     const std::optional<Algorithm> carried = try_perform(call);
     count(call, carried);
     return carried.has_value();
   }
 
-  /// See loom_small_below and loom_perform_small in core.h. Small: an immediate exchange, as
-  /// choose_when_linked() would find after some more steps, with nothing to be told or done before it.
-  const std::uint64_t* small_below() const noexcept { return small_below_.data(); }
-  /// false: there is something to be done before it. Ranks of one call may differ in whether they ask here.
-  /// Throws as perform().
+  /// See core.h. Small: an immediate exchange, as choose_when_linked() would find after some more steps, with
+  /// nothing to be told or done before it. The functions throw as perform().
+  const loom_fast_below& fast_below() const noexcept { return fast_below_; }
+  /// false: it became another call on the way.
   bool perform_small(const device::Call& call) {
     // requests_ first: they may have failed in another thread.
     if (!requests_.empty() || has_due_) [[unlikely]]
       finish_requests_before_call();
-    Window* window = nullptr;
-    if (call.bytes() >= probed_from_[static_cast<std::size_t>(call.collective)] &&
-        !selector_.is_plain_immediate(call, window))
-      return false;
+    bool is_same = true;
     device::Waiter waiter(execution_.wait_policy());
     try {
       links_.immediate->perform(call, waiter);
-      if (window != nullptr) window->pass();
     } catch (...) {
       end_small_call(call);
+      is_same = false;
     }
     CallCounters::Counts& counts = calls_[call.collective];
     calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kImmediate)], 1);
     calls_.add(counts.bytes, call.bytes());
-    return true;
+    return is_same;
   }
+  /// false: there is something to be done before it, or another algorithm carries it. Ranks of one call may
+  /// differ in whether they ask here.
+  bool perform_middle(const device::Call& call);
   /// Any collective on buffers that may lie on GPUs. false, on all ranks: they are to be staged. Throws as
   /// perform().
   bool perform_on_device(const device::Call& call);
@@ -159,7 +164,8 @@ class Communicator {
   friend struct test::ForcedTuner;  // in place of what the ranks would find out
   Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine);
 
-  bool is_small(const device::Call& call) const noexcept {
+  using FastBelow = std::uint64_t[LOOM_BARRIER + 1];
+  bool is_below(FastBelow& fast_below, const device::Call& call) const noexcept {
     if (call.collective > device::Collective::kBarrier || call.in_packer != nullptr ||
         call.out_packer != nullptr)
       return false;
@@ -167,7 +173,7 @@ class Communicator {
     const std::size_t bytes = call.bytes();
     if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
     // Another thread may fail a request of this communicator meanwhile: perform_small() looks after that.
-    const std::uint64_t below = std::atomic_ref(small_below_[static_cast<std::size_t>(call.collective)])
+    const std::uint64_t below = std::atomic_ref(fast_below[static_cast<std::size_t>(call.collective)])
                                     .load(std::memory_order_relaxed);
     return bytes < below &&  // a product of it may be beyond 64 bits
            device::offered_bytes(call.collective, bytes, member_.bootstrap.size()) < below;
@@ -224,9 +230,7 @@ class Communicator {
   DeviceCalls device_calls_{member_, links_, execution_, selector_};
 
   CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
-  mutable std::array<std::uint64_t, LOOM_BARRIER + 1> small_below_{};  ///< by collective; read by C
-  /// By collective: bytes of a call from which small ones may be probed, or go otherwise.
-  std::array<std::uint64_t, LOOM_BARRIER + 1> probed_from_{};
+  mutable loom_fast_below fast_below_{};
   std::atomic<bool> linking_ = false;
   bool abandoned_ = false;  ///< the peers have been told
   std::exception_ptr abandoned_for_;

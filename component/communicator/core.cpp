@@ -86,6 +86,16 @@ int at_device_boundary(const char* where, Body&& body) noexcept {
   }
 }
 
+loom::device::Call small_call(const void* in, void* out, std::uint64_t count, loom_kind kind) {
+  return {.collective = static_cast<Collective>(kind.collective),
+          .in = static_cast<const std::byte*>(in),
+          .out = static_cast<std::byte*>(out),
+          .count = count,
+          .type = static_cast<Type>(kind.type),
+          .op = static_cast<Op>(kind.op),
+          .root = kind.root};
+}
+
 using loom::device::cuda::LateCopies;
 using loom::device::cuda::LateSide;
 using loom::device::cuda::PolledCopies;
@@ -170,22 +180,22 @@ bool loom_set_may_wait_for_gpus(bool may) {
   return std::exchange(Process::may_wait_for_gpus, may);
 }
 
-const std::uint64_t* loom_small_below(const loom_comm* comm) {
-  return reinterpret_cast<const Communicator*>(comm)->small_below();
+const loom_fast_below* loom_fast_below_of(const loom_comm* comm) {
+  return &reinterpret_cast<const Communicator*>(comm)->fast_below();
 }
 
 int loom_perform_small(loom_comm* comm, const void* in, void* out, uint64_t count, loom_kind kind) {
   Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
   return at_c_boundary(communicator.where().c_str(), [&]() -> int {
-    return communicator.perform_small({.collective = static_cast<Collective>(kind.collective),
-                                       .in = static_cast<const std::byte*>(in),
-                                       .out = static_cast<std::byte*>(out),
-                                       .count = count,
-                                       .type = static_cast<Type>(kind.type),
-                                       .op = static_cast<Op>(kind.op),
-                                       .root = kind.root})
-               ? LOOM_SUCCESS
-               : LOOM_DECLINED;
+    communicator.perform_small(small_call(in, out, count, kind));
+    return LOOM_SUCCESS;
+  });
+}
+
+int loom_perform_middle(loom_comm* comm, const void* in, void* out, uint64_t count, loom_kind kind) {
+  Communicator& communicator = *reinterpret_cast<Communicator*>(comm);
+  return at_c_boundary(communicator.where().c_str(), [&]() -> int {
+    return communicator.perform_middle(small_call(in, out, count, kind)) ? LOOM_SUCCESS : LOOM_DECLINED;
   });
 }
 

@@ -123,7 +123,7 @@ struct coll_loom_module {
   bool has_settled;              /* coll_loom_settled_error has waited */
   bool orders_differ;            /* the ranks have found that coll_loom_reproducible does */
   struct loom_comm* comm;        /* while ready or broken; NULL: broken before there was one */
-  const uint64_t* small_below;   /* while ready: loom_small_below, or zeros */
+  const struct loom_fast_below* fast_below; /* while ready: loom_fast_below_of, or zeros */
   ompi_communicator_t* communicator;
   bool carries[LOOM_COLLECTIVE_COUNT]; /* else the fallback component does */
   bool carries_all;

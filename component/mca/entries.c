@@ -22,8 +22,8 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
   }
 }
 
-/* The slow path is a function of its own: otherwise small calls, too, would write their arguments to memory.
- * staged.c calls it when it has left copies to coll_loom_perform. */
+/* Each path is a function of its own: otherwise small calls, too, would write their arguments to memory.
+ * staged.c calls the slow one when it has left copies to coll_loom_perform. */
 #define ENTRY_BLOCKING(api, which)                                                            \
   __attribute__((noinline)) int coll_loom_slow_path_##api(                                    \
       PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
@@ -32,13 +32,22 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
     if (coll_loom_perform(self, &args, &error)) return error;                                 \
     return coll_loom_fallback_##api(ARGS_##api communicator, self);                           \
   }                                                                                           \
+  static __attribute__((noinline)) int middle_path_##api(                                     \
+      PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
+    const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
+    int result;                                                                               \
+    if (!coll_loom_perform_fast(self, &args, true, &result))                                  \
+      return coll_loom_slow_path_##api(ARGS_##api communicator, self);                        \
+    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
+    return coll_loom_failed_waiting(self, result);                                            \
+  }                                                                                           \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
                       mca_coll_base_module_t* module) {                                       \
     struct coll_loom_module* self = (struct coll_loom_module*)module;                         \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
     int result;                                                                               \
-    if (!coll_loom_perform_small(self, &args, &result))                                       \
-      return coll_loom_slow_path_##api(ARGS_##api communicator, self);                        \
+    if (!coll_loom_perform_fast(self, &args, false, &result))                                 \
+      return middle_path_##api(ARGS_##api communicator, self);                                \
     if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
     return coll_loom_failed_waiting(self, result);                                            \
   }

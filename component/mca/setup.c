@@ -125,9 +125,9 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
 }
 
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {
-  static const uint64_t nothing[LOOM_BARRIER + 1];
+  static const struct loom_fast_below nothing;
   if (result == LOOM_SUCCESS) {
-    self->small_below = self->one_host ? loom_small_below(self->comm) : nothing;
+    self->fast_below = self->one_host ? loom_fast_below_of(self->comm) : &nothing;
     return COLL_LOOM_READY;
   }
   if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;

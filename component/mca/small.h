@@ -1,6 +1,6 @@
-/* The fast path of small calls, in whose time every instruction shows: blocking calls on contiguous buffers
+/* The fast paths of small calls, in whose time every instruction shows: blocking calls on contiguous buffers
  * of predefined types, once the ranks of one host are connected. Ranks of one call may differ in whether they
- * use it: loom_perform chooses the same algorithm. */
+ * use one: loom_perform chooses the same algorithm. */
 #ifndef LOOM_COMPONENT_MCA_SMALL_H
 #define LOOM_COMPONENT_MCA_SMALL_H
 
@@ -16,11 +16,11 @@ static inline __attribute__((always_inline)) bool coll_loom_plain_bytes(const st
   return (type->flags & PLAIN) == PLAIN && *bytes > 0;
 }
 
-/* False: the call needs the slow path. Inlined where args->collective is a constant, so that args stays in
- * registers. */
-static inline __attribute__((always_inline)) bool coll_loom_perform_small(const struct coll_loom_module* self,
-                                                                          const struct coll_loom_args* args,
-                                                                          int* result) {
+/* False: the call needs a slower path. middle: of calls that are not small. Inlined where args->collective is
+ * a constant, so that args stays in registers. */
+static inline __attribute__((always_inline)) bool coll_loom_perform_fast(const struct coll_loom_module* self,
+                                                                         const struct coll_loom_args* args,
+                                                                         bool middle, int* result) {
   /* Acquire: another thread's progress may have connected the ranks. */
   if (OPAL_UNLIKELY(__atomic_load_n(&self->state, __ATOMIC_ACQUIRE) != COLL_LOOM_READY ||
                     coll_loom_variables.check))
@@ -55,11 +55,13 @@ static inline __attribute__((always_inline)) bool coll_loom_perform_small(const 
   if (args->collective <= LOOM_REDUCE_SCATTER_BLOCK) offered *= coll_loom_bytes_of(args->in.type);
   if (args->collective == LOOM_REDUCE_SCATTER_BLOCK || args->collective == LOOM_ALLTOALL)
     offered *= (uint64_t)ompi_comm_size(self->communicator);
-  if (offered >= __atomic_load_n(&self->small_below[args->collective], __ATOMIC_RELAXED)) return false;
+  const uint64_t* const below = middle ? self->fast_below->middle : self->fast_below->small;
+  if (offered >= __atomic_load_n(&below[args->collective], __ATOMIC_RELAXED)) return false;
   const struct loom_kind kind = {
       .collective = args->collective, .type = (uint8_t)type, .op = (uint8_t)op, .root = args->root};
-  *result = loom_perform_small(self->comm, in, args->out.buffer, count, kind);
-  return *result != LOOM_DECLINED;
+  *result = middle ? loom_perform_middle(self->comm, in, args->out.buffer, count, kind)
+                   : loom_perform_small(self->comm, in, args->out.buffer, count, kind);
+  return !middle || *result != LOOM_DECLINED;
 }
 
 #endif

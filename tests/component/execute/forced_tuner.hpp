@@ -22,10 +22,11 @@ struct ForcedTuner {
     communicator.member_.group->oversubscribed = communicator.member_.group->oversubscribed_somewhere = false;
     return !communicator.links_.pids.empty();
   }
-  /// Whether the fast path of small calls would take this call, which may be probed.
+  /// Whether the fast path of calls that may be probed would take this one.
   static bool takes_fast_path(const Communicator& communicator, const device::Call& call) {
     Window* window;
-    return communicator.is_small(call) && communicator.selector_.is_plain_immediate(call, window);
+    return communicator.is_below(communicator.fast_below_.middle, call) &&
+           communicator.selector_.is_plain_immediate(call, window);
   }
   static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
     std::uint64_t calls = 0;
