@@ -231,6 +231,7 @@ void run(const Options& options) {
       .hier = may_use_hier(shape),
       .oversubscribed = options.oversubscribed,
       .tiers = shape.hosts == 1 ? tiers_of(shape.ranks) : 1,
+      .in_cache = shape.hosts == 1 ? shape.ranks : 1,
       .groups = shape.hosts == 1 && may_have_groups(shape.ranks, tune.names(Algorithm::kTieredCico))};
   for (const std::string& line : tune.without_effect(conditions)) loom::print(stderr, "loom: {}\n", line);
   const std::vector<Call> calls = calls_of(options, shape.ranks);

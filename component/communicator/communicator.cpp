@@ -101,6 +101,7 @@ bool Communicator::has_pairwise() {
 }
 
 void Communicator::learn_what_is_small() noexcept {
+  selector_.forget();
   // At coll_loom_verbose 2 the first call of each kind is told.
   if (!links_.immediate || member_.process.runtime().parameters.verbose >= 2) return;
   // Without memory for it calls take the slow path.
@@ -112,7 +113,7 @@ void Communicator::learn_what_is_small() noexcept {
       const std::uint64_t below = group.tune.empty()
                                       ? group.small_below[i]
                                       : immediate_below(selector_.conditions(), collective, group.tune);
-      const std::uint64_t middle = below == 0 ? 0 : most_immediate(collective) + 1;
+      const std::uint64_t middle = most_exchanged(group.conditions(), collective, !group.tune.empty()) + 1;
       std::atomic_ref(fast_below_.small[i]).store(below, std::memory_order_relaxed);
       std::atomic_ref(fast_below_.middle[i]).store(middle, std::memory_order_relaxed);
     }
@@ -122,9 +123,16 @@ void Communicator::learn_what_is_small() noexcept {
 /// Counts as the slow path does.
 bool Communicator::perform_middle(const device::Call& call) {
   Window* window = nullptr;
-  if (!selector_.is_plain_immediate(call, window)) return false;
-  if (perform_small(call) && window != nullptr) window->pass();
-  return true;
+  switch (selector_.plain_exchange(call, window)) {
+    case Algorithm::kImmediate:
+      if (exchange(call, *links_.immediate, Algorithm::kImmediate) && window != nullptr) window->pass();
+      return true;
+    case Algorithm::kTiered:
+      exchange(call, *links_.tiered, Algorithm::kTiered);
+      return true;
+    default:
+      return false;
+  }
 }
 
 /// Once what it needs is there. Whether all ranks may read each other's memory is known with the links.
@@ -244,11 +252,11 @@ std::optional<Algorithm> Communicator::end_call(const device::Call& call) {
 }
 
 /// From inside a handler.
-void Communicator::end_small_call(const device::Call& call) {
+void Communicator::end_exchange(const device::Call& call) {
   try {
     execution_.fail_immediate();
   } catch (...) {
-    end_call(call);
+    count(call, end_call(call));
   }
 }
 

@@ -49,12 +49,9 @@ class Communicator {
   /// that the communicator is abandoned and every further call throws at once. Truncated is none of these:
   /// the call has ended.
   bool perform(const device::Call& call) {
-    if (call.streaming == nullptr) {
-      if (is_below(fast_below_.small, call)) {
-        perform_small(call);
-        return true;
-      }
-      if (is_below(fast_below_.middle, call) && perform_middle(call)) return true;
+    if (call.streaming == nullptr && is_small(call)) {
+      perform_small(call);
+      return true;
     }
     const std::optional<Algorithm> carried = try_perform(call);
     count(call, carried);
@@ -64,24 +61,7 @@ class Communicator {
   /// See core.h. Small: an immediate exchange, as choose_when_linked() would find after some more steps, with
   /// nothing to be told or done before it. The functions throw as perform().
   const loom_fast_below& fast_below() const noexcept { return fast_below_; }
-  /// false: it became another call on the way.
-  bool perform_small(const device::Call& call) {
-    // requests_ first: they may have failed in another thread.
-    if (!requests_.empty() || has_due_) [[unlikely]]
-      finish_requests_before_call();
-    bool is_same = true;
-    device::Waiter waiter(execution_.wait_policy());
-    try {
-      links_.immediate->perform(call, waiter);
-    } catch (...) {
-      end_small_call(call);
-      is_same = false;
-    }
-    CallCounters::Counts& counts = calls_[call.collective];
-    calls_.add(counts.by[static_cast<std::size_t>(Algorithm::kImmediate)], 1);
-    calls_.add(counts.bytes, call.bytes());
-    return is_same;
-  }
+  void perform_small(const device::Call& call) { exchange(call, *links_.immediate, Algorithm::kImmediate); }
   /// false: there is something to be done before it, or another algorithm carries it. Ranks of one call may
   /// differ in whether they ask here.
   bool perform_middle(const device::Call& call);
@@ -164,8 +144,25 @@ class Communicator {
   friend struct test::ForcedTuner;  // in place of what the ranks would find out
   Communicator(const Bootstrap& bootstrap, Process& process, ProgressEngine& engine);
 
-  using FastBelow = std::uint64_t[LOOM_BARRIER + 1];
-  bool is_below(FastBelow& fast_below, const device::Call& call) const noexcept {
+  /// Throws as perform(). false: it became another call on the way.
+  template <class Exchange>
+  [[gnu::always_inline]] bool exchange(const device::Call& call, Exchange& exchange, Algorithm by) {
+    // requests_ first: they may have failed in another thread.
+    if (!requests_.empty() || has_due_) [[unlikely]]
+      finish_requests_before_call();
+    device::Waiter waiter(execution_.wait_policy());
+    try {
+      exchange.perform(call, waiter);
+    } catch (...) {
+      end_exchange(call);
+      return false;
+    }
+    CallCounters::Counts& counts = calls_[call.collective];
+    calls_.add(counts.by[static_cast<std::size_t>(by)], 1);
+    calls_.add(counts.bytes, call.bytes());
+    return true;
+  }
+  bool is_small(const device::Call& call) const noexcept {
     if (call.collective > device::Collective::kBarrier || call.in_packer != nullptr ||
         call.out_packer != nullptr)
       return false;
@@ -173,7 +170,7 @@ class Communicator {
     const std::size_t bytes = call.bytes();
     if (bytes == 0 && call.collective != device::Collective::kBarrier) return false;
     // Another thread may fail a request of this communicator meanwhile: perform_small() looks after that.
-    const std::uint64_t below = std::atomic_ref(fast_below[static_cast<std::size_t>(call.collective)])
+    const std::uint64_t below = std::atomic_ref(fast_below_.small[static_cast<std::size_t>(call.collective)])
                                     .load(std::memory_order_relaxed);
     return bytes < below &&  // a product of it may be beyond 64 bits
            device::offered_bytes(call.collective, bytes, member_.bootstrap.size()) < below;
@@ -186,7 +183,7 @@ class Communicator {
   Choice choose_when_linked(const device::Call& call);
   std::optional<Algorithm> try_perform(const device::Call& call);
   std::optional<Algorithm> end_call(const device::Call& call);
-  void end_small_call(const device::Call& call);
+  void end_exchange(const device::Call& call);
   [[noreturn]] void rethrow_as_told() const;
   [[noreturn]] void fail_call();
   void break_for(const Error& cause);

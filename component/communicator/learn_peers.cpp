@@ -249,6 +249,7 @@ void learn_what_is_small(Group& group) {
     for (const topo::Place& place : group.host_places)
       places.push_back({place.first_of_cache, place.numa_node});
     group.tiers.emplace(places, device::Tiers::most_in_group(group.wiring.shape.ranks));
+    group.in_cache = device::most_in_cache(places);
     // They do not keep the order of ranks.
     group.has_groups = !group.reproducible &&
                        may_have_groups(group.wiring.shape.ranks, group.tune.names(Algorithm::kTieredCico));

@@ -43,7 +43,7 @@ class TimedCall {
 /// As MPI has it, for messages.
 enum class CallForm : std::uint8_t { kBlocking, kNonblocking, kPersistent };
 
-/// All of it answers alike on all ranks.
+/// All of it answers alike on all ranks, save plain_exchange().
 class CallSelector {
  public:
   /// All must outlive this.
@@ -60,16 +60,19 @@ class CallSelector {
   /// The calls of `other`, too, count for links between node leaders.
   void count_with(const CallSelector& other) noexcept { counts_with_ = &other; }
 
-  /// Of a blocking call on contiguous buffers, after some that choose() was asked about: whether an immediate
-  /// exchange is all that it needs, because nothing is timed, agreed on or told. Then `window` is where it
-  /// counts, or nullptr.
-  bool is_plain_immediate(const device::Call& call, Window*& window) const {
+  /// Links have been made.
+  void forget() noexcept { selector_.forget(); }
+  /// Of a blocking call on contiguous buffers: what carries it if an exchange is all that it needs, because
+  /// nothing is timed, agreed on or told. Then `window` is where it counts, or nullptr. Else kFallback, as
+  /// long as this rank has not asked choose() a few times.
+  Algorithm plain_exchange(const device::Call& call, Window*& window) const {
     window = nullptr;
     const Choice* const choice = selector_.compiled(call.collective, call.bytes(), true);
-    if (choice == nullptr || choice->algorithm != Algorithm::kImmediate) return false;
-    if (!choice->candidate) return true;
-    window = &links_.tuner->of(call.collective, whole_message_of(call), true);
-    return window->is_plain();
+    if (choice == nullptr) return Algorithm::kFallback;
+    if (!choice->candidate && choice->algorithm == Algorithm::kTiered) return Algorithm::kTiered;
+    if (choice->algorithm != Algorithm::kImmediate) return Algorithm::kFallback;
+    if (choice->candidate) window = &links_.tuner->of(call.collective, whole_message_of(call), true);
+    return window == nullptr || window->is_plain() ? Algorithm::kImmediate : Algorithm::kFallback;
   }
 
   /// What a call that does not wait uses of the two: only blocking calls are timed.

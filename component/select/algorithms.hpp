@@ -63,6 +63,7 @@ struct Conditions {
   bool hier = false;            ///< the node leaders are linked, each with each, or will be
   bool oversubscribed = false;  ///< on some host ranks outnumber the CPUs that they may use
   int tiers = 1;                ///< of one host: device::Tiers::tiers()
+  int in_cache = 1;             ///< of one host: the most ranks that share a last-level cache
   bool groups = false;          ///< of one host: there are device::CicoGroups
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
@@ -133,8 +134,9 @@ bool may_use_pairwise(const connect::Shape& shape);
 bool is_carried_beside_devices(const Conditions& conditions, device::Collective collective);
 /// Whether dbt over such hosts should run calls of any size.
 bool suits_dbt(const connect::Shape& shape);
-/// The longest offer (device::offered_bytes()) that goes by an immediate exchange.
-std::size_t most_immediate(device::Collective collective);
+/// The longest offer (device::offered_bytes()) that may go by an immediate or tiered exchange. has_rules: of
+/// the user's, which may name one.
+std::size_t most_exchanged(const Conditions& conditions, device::Collective collective, bool has_rules);
 /// The longest one that is not probed: it takes less time than a system call.
 inline constexpr std::size_t kMostUnprobed = 8 * 1024;
 

@@ -65,9 +65,10 @@ double immediate(const Conditions& conditions, Collective collective, std::size_
          us(once ? each : each * static_cast<std::size_t>(conditions.shape.ranks), kUsPerByteImmediate);
 }
 
-double tiered(const Conditions& conditions, Collective, std::size_t bytes) {
+double tiered(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  const int copies = collective == Collective::kBroadcast ? conditions.tiers : conditions.shape.ranks;
   return 0.2 + kUsPerTier * conditions.tiers +
-         us(static_cast<std::size_t>(conditions.shape.ranks) * (kLineBytes + bytes), kUsPerByteTiered);
+         us(static_cast<std::size_t>(copies) * (kLineBytes + bytes), kUsPerByteTiered);
 }
 
 double cico(const Conditions& conditions, Collective collective, std::size_t bytes) {

@@ -44,6 +44,10 @@ static_assert(kMostImmediateRooted * 8 + 7 <= device::ExchangeTag::kMask,
 constexpr int kFewestRanksOfTiers = 32;
 constexpr std::size_t kMostInGroups = 1 * kMiB;
 constexpr std::size_t kMostReducedInTiers = 8 * kKiB, kMostGatheredInTiers = 2 * kKiB;
+// A broadcast longer than fits beside its flag is copied once for each tier. That pays where so many ranks
+// wait for one cache that its answers in turn are what takes time.
+constexpr std::size_t kMostBroadcastInTiers = 1 * kKiB;
+constexpr int kManyInCache = 16;
 // From here on rings are fastest for every collective.
 constexpr std::size_t kRingMinBytes = 512 * kKiB;
 // From here on dbt is fastest for broadcasts between up to kHostsOfDbtMin hosts, and from twice as much
@@ -109,6 +113,18 @@ std::size_t least_between_hosts(Collective collective, const Shape& shape) {
     default:
       return any_ring;
   }
+}
+
+bool goes_in_pieces(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
+/// The longest offer that an immediate exchange can take.
+std::size_t most_immediate(Collective collective) {
+  return goes_in_pieces(collective) ? kMostImmediateRooted : device::ImmediateArea::kMostOffered;
+}
+/// And that it should, where each rank reads what all offer.
+std::size_t most_that_suits_all(int ranks) {
+  return std::min(device::ImmediateArea::kMostOffered, kImmediateBytesRead / static_cast<std::size_t>(ranks));
 }
 
 }  // namespace
@@ -255,9 +271,6 @@ bool may_have_bytes(const Conditions&, Collective collective, std::size_t bytes)
 }
 /// A broadcast and a reduce go in pieces. A rank whose result is not contiguous receives it on its stack
 /// first, the blocks of all ranks at once.
-bool goes_in_pieces(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce;
-}
 bool immediate_takes(const Conditions& conditions, Collective collective, std::size_t bytes) {
   return offered(conditions, collective, bytes) <= most_immediate(collective) &&
          (goes_in_pieces(collective) ||
@@ -272,16 +285,17 @@ bool tiered_takes(const Conditions& conditions, Collective collective, std::size
 bool immediate_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
   const int ranks = conditions.shape.ranks;
   return rooted_between_two(collective, ranks) ||
-         offered(conditions, collective, bytes) <=
-             std::min(device::ImmediateArea::kMostOffered,
-                      kImmediateBytesRead / static_cast<std::size_t>(ranks));
+         offered(conditions, collective, bytes) <= most_that_suits_all(ranks);
 }
 
 /// Where ranks share CPUs, each tier would cost a turn of the scheduler.
 bool tiered_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
+  if (conditions.oversubscribed || conditions.shape.ranks < kFewestRanksOfTiers) return false;
+  if (collective == Collective::kBroadcast)
+    return bytes <= (conditions.in_cache >= kManyInCache ? kMostBroadcastInTiers
+                                                         : device::ImmediateLine::kPayloadBytes);
   const std::size_t most = collective == Collective::kAllGather ? kMostGatheredInTiers : kMostReducedInTiers;
-  return !conditions.oversubscribed && conditions.shape.ranks >= kFewestRanksOfTiers &&
-         whole_message(Collective::kAllGather, conditions.shape.ranks, bytes) <= most;
+  return whole_message(Collective::kAllGather, conditions.shape.ranks, bytes) <= most;
 }
 
 /// For longer ones the memory decides, of which the model knows nothing, and probes find the fastest of
@@ -342,8 +356,10 @@ bool is_long_between_hosts(const Conditions& conditions, Collective collective, 
 
 }  // namespace limits
 
-std::size_t most_immediate(Collective collective) {
-  return limits::goes_in_pieces(collective) ? kMostImmediateRooted : device::ImmediateArea::kMostOffered;
+std::size_t most_exchanged(const Conditions& conditions, Collective collective, bool has_rules) {
+  return has_rules || rooted_between_two(collective, conditions.shape.ranks)
+             ? most_immediate(collective)
+             : most_that_suits_all(conditions.shape.ranks);
 }
 
 bool may_have_groups(int ranks, bool named) {

@@ -152,10 +152,8 @@ std::string reason_of(const Conditions& conditions, Collective collective, std::
 Choice Selector::choose(const Conditions& conditions, Collective collective, std::size_t bytes, bool may_wait,
                         const Tune& tune) {
   if (conditions != conditions_) {
-    for (auto& of_collective : steps_)
-      for (Steps& steps : of_collective) steps.clear();
+    forget();
     conditions_ = conditions;
-    calls_ = {};
   }
   int& calls = calls_[static_cast<std::size_t>(collective)][may_wait];
   if (calls < kCallsBeforeCompiling) {

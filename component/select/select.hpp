@@ -59,7 +59,13 @@ class Selector {
   /// again when the conditions have changed.
   Choice choose(const Conditions& conditions, device::Collective collective, std::size_t bytes, bool may_wait,
                 const Tune& tune);
-  /// The same for the conditions of the last choose(), at a tenth of its cost; nullptr: not compiled yet.
+  /// The conditions are about to change.
+  void forget() noexcept {
+    for (auto& of_collective : steps_)
+      for (Steps& steps : of_collective) steps.clear();
+    calls_ = {};
+  }
+  /// choose() for the same conditions, at a tenth of its cost; nullptr: not compiled yet.
   const Choice* compiled(device::Collective collective, std::size_t bytes, bool may_wait) const {
     const Steps& steps = steps_[static_cast<std::size_t>(collective)][may_wait];
     if (steps.empty()) return nullptr;

@@ -37,6 +37,7 @@ struct Group {
   std::vector<topo::Place> host_places;      ///< where those of my host run, in order of rank
   std::size_t self_on_host = 0;              ///< which of them is this one
   std::optional<device::Tiers> tiers;        ///< of several ranks on one host
+  int in_cache = 1;                          ///< of these, most that share a last-level cache
   bool has_groups = false;                   ///< of these, which have memory of their own
   bool oversubscribed = false;               ///< ranks outnumber CPUs; the same on all ranks of my host
   bool oversubscribed_somewhere = false;     ///< on some host; the same on all ranks
@@ -57,6 +58,7 @@ struct Group {
     return {.shape = wiring.shape,
             .oversubscribed = oversubscribed_somewhere,
             .tiers = tiers ? tiers->tiers() : 1,
+            .in_cache = in_cache,
             .groups = has_groups};
   }
   /// As far as it depends on more than its processes: between hosts there is nothing that keeps an order.

@@ -377,13 +377,13 @@ void ImmediateExchangeOf<Area>::perform_in_ring(const Call& call, std::size_t of
   if (offered <= Area::kMostOffered) [[likely]]
     return exchange<Where::kRing>(call, offered,
                                   ExchangeTag::of(call.collective, call_bytes) & ExchangeTag::kMask, waiter);
-  const std::size_t most = Area::kMostOffered / call.elem_bytes(), step = most * call.elem_bytes();
+  const std::size_t most = Area::kMostOffered / call.elem_bytes();
   Call piece = call;
-  for (std::size_t left = call.count; left > 0; left -= piece.count) {
-    piece.count = std::min(most, left);
+  for (std::size_t first = 0; first < call.count; first += most) {
+    if (piece.in != nullptr) piece.in = call.in + first * call.elem_bytes();
+    if (piece.out != nullptr) piece.out = call.out + first * call.elem_bytes();
+    piece.count = std::min(most, call.count - first);
     perform_part(piece, call_bytes, waiter);
-    if (piece.in != nullptr) piece.in += step;
-    if (piece.out != nullptr) piece.out += step;
     waiter.moved();
   }
 }

@@ -3,7 +3,7 @@
 //
 // What goes up are operands, not partial results, and whoever has all of them reduces in order of rank: the
 // same bits as an exchange between all ranks, for every operation and type. So it is for messages that are
-// short even n times: n * bytes <= Area::kMostOffered.
+// short even n times: n * bytes <= Area::kMostOffered. A broadcast only goes down.
 #pragma once
 
 #include <memory>
@@ -22,11 +22,13 @@ class TieredExchangeOf {
  public:
   static constexpr bool takes(Collective collective) {
     return collective == Collective::kAllreduce || collective == Collective::kReduce ||
-           collective == Collective::kAllGather || collective == Collective::kBarrier;
+           collective == Collective::kBroadcast || collective == Collective::kAllGather ||
+           collective == Collective::kBarrier;
   }
   /// Bytes of a message or block, of n ranks.
   static constexpr bool takes(Collective collective, std::size_t bytes, int ranks) {
-    return takes(collective) && bytes <= Area::kMostOffered / static_cast<std::size_t>(ranks);
+    const auto offers = collective == Collective::kBroadcast ? 1 : static_cast<std::size_t>(ranks);
+    return takes(collective) && bytes <= Area::kMostOffered / offers;
   }
 
   /// exchange must outlive this; it has as many ranks. The same tiers on all ranks.
@@ -44,6 +46,7 @@ class TieredExchangeOf {
 
   template <class Take>
   void step(const std::byte* data, std::size_t bytes, std::size_t longest, Waiter& waiter, Take&& take);
+  void broadcast(const Call& call, Waiter& waiter);
   void rise(int tier, bool all_take, Waiter& waiter);
   void fall(int tier, std::byte* result, std::size_t bytes, Waiter& waiter);
   void reduce(const Call& call) const;

@@ -87,15 +87,34 @@ void TieredExchangeOf<Area>::unpack(const Call& call) const {
                           bytes_);
 }
 
+/// A leader offers what it has taken, so a rank whose size differs from the root's cannot just perform the
+/// root's call.
+template <class Area>
+void TieredExchangeOf<Area>::broadcast(const Call& call, Waiter& waiter) {
+  // Only the root reads what it has.
+  std::byte* const message = self_ == root_ ? const_cast<std::byte*>(call.in) : call.out;
+  try {
+    for (int tier = tiers_.tiers() - 1; tier >= 0; --tier) fall(tier, message, bytes_, waiter);
+  } catch (const DifferentCall& other) {
+    throw DifferentCall(other.peer(), other.its(), other.mine(), CallProgress::kMore);
+  }
+}
+
 template <class Area>
 void TieredExchangeOf<Area>::perform_part(const Call& call, std::size_t call_bytes, Waiter& waiter) {
   const std::uint64_t first = exchange_.exchange_ + 1;
   const bool rooted = call.collective == Collective::kReduce;
+  const bool is_broadcast = call.collective == Collective::kBroadcast;
   bytes_ = call.bytes();
-  root_ = rooted ? tiers_.position_of(call.root) : -1;
+  root_ = rooted || is_broadcast ? tiers_.position_of(call.root) : -1;
   tag_ = ExchangeTag::of(call.collective, call_bytes);
   step_ = 0;
   exchange_.began_ = first;
+  if (is_broadcast) {
+    broadcast(call, waiter);
+    exchange_.began_ = 0;
+    return;
+  }
   if (bytes_ > 0) std::memcpy(at(self_), call.in, bytes_);
   const int top = tiers_.tiers() - 1;
   for (int tier = 0; tier <= top; ++tier) rise(tier, tier == top && !rooted, waiter);

@@ -1,10 +1,19 @@
 #include "device/host/tiers.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace loom::device {
+
+int most_in_cache(std::span<const TierPlace> places) {
+  std::map<std::pair<std::int32_t, std::int32_t>, int> ranks_of;
+  int most = 0;
+  for (const TierPlace& place : places) most = std::max(most, ++ranks_of[{place.numa_node, place.cache}]);
+  return most;
+}
 
 Tiers::Tiers(std::span<const TierPlace> places, int most)
     : position_of_(places.size()), rank_at_(places.size()) {

@@ -15,6 +15,9 @@ struct TierPlace {
   std::int32_t numa_node = 0;  ///< those of one stand side by side, and so mostly come into one group
 };
 
+/// The most ranks that share one.
+int most_in_cache(std::span<const TierPlace> places);
+
 /// Ranks stand in positions, so that each subtree is a range of them: in order of rank, where ranks are
 /// placed in the order of the machine. The subtrees of tier t are the groups of tier t - 1 with all below
 /// them; those of tier 0 are single ranks. A group's leader is the leader of its first subtree, or the root

@@ -22,11 +22,9 @@ struct ForcedTuner {
     communicator.member_.group->oversubscribed = communicator.member_.group->oversubscribed_somewhere = false;
     return !communicator.links_.pids.empty();
   }
-  /// Whether the fast path of calls that may be probed would take this one.
-  static bool takes_fast_path(const Communicator& communicator, const device::Call& call) {
-    Window* window;
-    return communicator.is_below(communicator.fast_below_.middle, call) &&
-           communicator.selector_.is_plain_immediate(call, window);
+  /// The longest offer for which the fast path above small calls is tried.
+  static std::uint64_t most_in_middle(const Communicator& communicator, device::Collective collective) {
+    return communicator.fast_below_.middle[static_cast<std::size_t>(collective)] - 1;
   }
   static std::uint64_t performed(const Communicator& communicator, Algorithm by) {
     std::uint64_t calls = 0;

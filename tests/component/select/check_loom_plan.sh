@@ -20,6 +20,7 @@ lacks() { if grep -Eq -- "$1" "$work/out"; then echo "/$1/ in:" >&2; cat "$work/
 
 expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 4 --collective allreduce --bytes 8
 expect 0 '^allreduce +8 +tiered +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 8
+expect 0 '^bcast +8 +tiered +[0-9.]+ ' --ranks-per-host 64 --collective bcast --bytes 8
 expect 0 '^allreduce +64K +tiered_cico +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 64K
 expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 64 --oversubscribed --collective allreduce --bytes 8
 expect 0 '^allreduce +64K +hier +[0-9.]+  - +faster than dbt at this size, as measured$' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 64K

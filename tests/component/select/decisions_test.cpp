@@ -37,6 +37,7 @@ std::vector<Conditions> machines() {
                      .oversubscribed = oversubscribed,
                      .tiers = ranks > 64 ? 3 : 2,
                      .groups = true});
+  all.push_back({.shape = {112, 1, 112}, .single_copy = true, .tiers = 3, .in_cache = 56, .groups = true});
   for (const int hosts : {2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 64, 128})
     for (const int per_host : {1, 2, 3, 8})
       for (const bool hier : {false, true})
@@ -89,11 +90,12 @@ std::string decisions() {
         shape.hosts == 1 && shape.ranks > 1
             ? std::max<std::size_t>(immediate_below(machine, Collective::kAllreduce, {}), 1) - 1
             : 0;
-    text += loom::format("ranks {} hosts {} per host {}{}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
+    text += loom::format("ranks {} hosts {} per host {}{}{}{}{}{}: small {}, pairwise {}, dbt {}, hier {}\n",
                          shape.ranks, shape.hosts, shape.ranks_per_host,
                          machine.single_copy ? " single_copy" : "",
                          machine.oversubscribed ? " oversubscribed" : "", machine.hier ? " hier" : "",
-                         machine.tiers > 1 ? loom::format(" tiers {}", machine.tiers) : "", small,
+                         machine.tiers > 1 ? loom::format(" tiers {}", machine.tiers) : "",
+                         machine.in_cache > 1 ? loom::format(" in cache {}", machine.in_cache) : "", small,
                          may_use_pairwise(shape), suits_dbt(shape), may_use_hier(shape));
     // Collectives that go alike share a line.
     std::vector<std::pair<std::string, std::string>> lines;

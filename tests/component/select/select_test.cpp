@@ -88,8 +88,8 @@ TEST(Plan, GoesInGroupsWhereManyRanksExchangeLittle) {
                           int tiers = 2) {
     return plan(collective, {ranks, 1, ranks}, bytes, {.oversubscribed = oversubscribed, .tiers = tiers});
   };
-  for (const Collective collective :
-       {Collective::kAllreduce, Collective::kReduce, Collective::kAllGather, Collective::kBarrier}) {
+  for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast,
+                                      Collective::kAllGather, Collective::kBarrier}) {
     const std::size_t bytes = collective == Collective::kBarrier ? 0 : 8;
     EXPECT_EQ(planned(collective, 31, bytes), Algorithm::kImmediate);
     for (const int ranks : {32, 64, 192}) {
@@ -101,7 +101,6 @@ TEST(Plan, GoesInGroupsWhereManyRanksExchangeLittle) {
       EXPECT_EQ(planned(collective, ranks, bytes, false, 1), Algorithm::kImmediate) << "there are no groups";
     }
   }
-  EXPECT_EQ(planned(Collective::kBroadcast, 192, 8), Algorithm::kImmediate);
   // Operands of all ranks together.
   EXPECT_EQ(planned(Collective::kAllreduce, 64, 128), Algorithm::kTiered);
   EXPECT_EQ(planned(Collective::kAllreduce, 64, 136), Algorithm::kImmediate);
@@ -130,6 +129,16 @@ TEST(Plan, GoesInGroupsOfCicoBuffersWhereManyRanksReduce) {
   EXPECT_NE(choice(Collective::kAllreduce, 4, 1 << 20).algorithm, Algorithm::kTieredCico);
   EXPECT_EQ(choice(Collective::kAllreduce, 4, 1 << 20, false, true, "allreduce:tiered_cico").algorithm,
             Algorithm::kTieredCico);
+  // A broadcast goes down in tiers while it fits beside its flag; further where many ranks wait for one
+  // cache.
+  const auto bcast = [](std::size_t bytes, int in_cache) {
+    const Conditions machine{.shape = {64, 1, 64}, .tiers = 2, .in_cache = in_cache};
+    return choose(machine, Collective::kBroadcast, bytes, true).algorithm;
+  };
+  EXPECT_EQ(bcast(120, 8), Algorithm::kTiered);
+  EXPECT_EQ(bcast(121, 8), Algorithm::kImmediate);
+  EXPECT_EQ(bcast(1024, 56), Algorithm::kTiered);
+  EXPECT_EQ(bcast(1025, 56), Algorithm::kImmediate);
   EXPECT_TRUE(may_have_groups(32, false));
   EXPECT_FALSE(may_have_groups(37, false)) << "a prime number";
   EXPECT_FALSE(may_have_groups(4, false));

@@ -99,8 +99,8 @@ TEST(TieredExchange, GivesTheBitsOfAnExchangeBetweenAll) {
             for (std::size_t count = 1;
                  count * sizeof(double) <= ImmediateArea::kMostOffered / static_cast<std::size_t>(ranks);
                  count = count * 3 + 1)
-              for (const Collective collective :
-                   {Collective::kAllreduce, Collective::kReduce, Collective::kAllGather}) {
+              for (const Collective collective : {Collective::kAllreduce, Collective::kReduce,
+                                                  Collective::kBroadcast, Collective::kAllGather}) {
                 Call call{.collective = collective,
                           .count = count,
                           .type = Type::kDouble,
@@ -126,7 +126,10 @@ TEST(TieredExchange, GoesOnForLongerThanThereAreLinesAndRoom) {
               for (int at = 0; at < kCalls; ++at) {
                 const std::size_t count = at % 3 == 0 ? 600 : 1 + static_cast<std::size_t>(at % 40);
                 for (std::size_t i = 0; i < count; ++i) in[i] = at + rank;
-                Call call{.collective = at % 4 == 1 ? Collective::kReduce : Collective::kAllreduce,
+                const bool sends = at % 10 > 3 && at / 100 % 2 == 1;  // the root runs ahead
+                Call call{.collective = sends         ? Collective::kBroadcast
+                                        : at % 4 == 1 ? Collective::kReduce
+                                                      : Collective::kAllreduce,
                           .in = reinterpret_cast<const std::byte*>(in.data()),
                           .out = reinterpret_cast<std::byte*>(out.data()),
                           .count = count,
@@ -137,6 +140,12 @@ TEST(TieredExchange, GoesOnForLongerThanThereAreLinesAndRoom) {
                 else
                   tiered.perform(call, waiter);
                 if (call.collective == Collective::kReduce && rank != call.root) continue;
+                if (sends) {
+                  if (rank != call.root) {
+                    ASSERT_EQ(out[count - 1], at + call.root) << "call " << at;
+                  }
+                  continue;
+                }
                 ASSERT_EQ(out[count - 1], kRanks * at + kRanks * (kRanks - 1) / 2) << "call " << at;
               }
             });
@@ -215,6 +224,38 @@ TEST(TieredExchange, TellsRanksThatAreInDifferentCalls) {
     EXPECT_EQ(failures.all, kRanks) << "odd: " << odd;
     EXPECT_GE(failures.different, 1);
   }
+}
+
+/// Whoever takes from a leader of another size cannot take the root's size instead: it has told of steps of
+/// the call already.
+TEST(TieredExchange, TellsRanksWhoseBroadcastHasAnotherSize) {
+  for (int odd = 0; odd < kRanks; ++odd) {
+    std::atomic<int> more{0};
+    const Failures failures =
+        failures_of(Tiers(places(kRanks, 8, 1), 3),
+                    [&](int rank, ImmediateExchange&, TieredExchange& tiered, Call call, Waiter& waiter) {
+                      call.collective = Collective::kBroadcast;
+                      call.root = 2;
+                      if (rank == odd) call.count = 4;
+                      try {
+                        tiered.perform(call, waiter);
+                      } catch (const DifferentCall& other) {
+                        EXPECT_EQ(other.progress(), CallProgress::kMore);
+                        ++more;
+                        throw;
+                      }
+                      call.collective = Collective::kAllreduce;
+                      tiered.perform(call, waiter);  // nobody waits for those who have given up
+                    });
+    EXPECT_EQ(failures.all, kRanks) << "odd: " << odd;
+    EXPECT_GE(more, 1);
+  }
+}
+
+TEST(Tiers, KnowHowManyShareACache) {
+  EXPECT_EQ(most_in_cache(places(12, 5, 2)), 5);
+  EXPECT_EQ(most_in_cache(std::vector<TierPlace>{{0, 0}, {0, 1}, {0, 1}}), 2)
+      << "a cache is one of its NUMA node";
 }
 
 /// Every rank looks at few others, and a leader's extra call shifts all that it publishes by one.
