@@ -22,10 +22,10 @@ if(LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # Between the sanitizers' checks g++ no longer sees which values are set. The build without them warns of those
   # that are not.
   target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
-  # The thread sanitizer does not look at fences, and g++ warns of that. loom's order atomics alone, which are no
-  # races.
+  # The thread sanitizer does not look at fences, and GCC warns of that. loom's order atomics alone, which are no
+  # races; Open MPI's headers have others.
   if(LOOM_SANITIZE MATCHES thread)
-    target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
+    target_compile_options(loom_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-tsan>)
   endif()
 endif()
 if(LOOM_COVERAGE)

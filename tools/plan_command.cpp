@@ -24,7 +24,7 @@ using device::Collective;
 struct Options {
   std::string file, ranks_per_host, collectives = "all", bytes = "8..1G", tune, tune_file, model = "loom",
                                     memory = "host";
-  int hosts = 1;
+  int hosts = 1, ranks_per_cache = 0;
   bool no_single_copy = false, oversubscribed = false, nonblocking = false, json = false;
   int* exit_code = nullptr;
 
@@ -213,11 +213,10 @@ GpuPlan plan_on_gpus(const topo::System& machine, const std::vector<int>& counts
   return {connect::Placement(leaders), hosts, tune};
 }
 
-/// As if all shared one cache.
-int tiers_of(int ranks) {
-  return device::Tiers(std::vector<device::TierPlace>(static_cast<std::size_t>(ranks)),
-                       device::Tiers::most_in_group(ranks))
-      .tiers();
+int tiers_of(int ranks, int in_cache) {
+  std::vector<device::TierPlace> places;
+  for (int rank = 0; rank < ranks; ++rank) places.push_back({.cache = rank / in_cache});
+  return device::Tiers(places, device::Tiers::most_in_group(ranks)).tiers();
 }
 
 void run(const Options& options) {
@@ -225,13 +224,15 @@ void run(const Options& options) {
   const std::vector<int> counts = ranks_of_hosts(options, machine ? &*machine : nullptr);
   const connect::Shape shape = shape_of(counts);
   const Tune tune = tune_of(options);
+  const int in_cache =
+      options.ranks_per_cache > 0 ? std::min(options.ranks_per_cache, shape.ranks) : shape.ranks;
   const Conditions conditions{
       .shape = shape,
       .single_copy = shape.hosts == 1 && !options.no_single_copy,
       .hier = may_use_hier(shape),
       .oversubscribed = options.oversubscribed,
-      .tiers = shape.hosts == 1 ? tiers_of(shape.ranks) : 1,
-      .in_cache = shape.hosts == 1 ? shape.ranks : 1,
+      .tiers = shape.hosts == 1 ? tiers_of(shape.ranks, in_cache) : 1,
+      .in_cache = shape.hosts == 1 ? in_cache : 1,
       .groups = shape.hosts == 1 && may_have_groups(shape.ranks, tune.names(Algorithm::kTieredCico))};
   for (const std::string& line : tune.without_effect(conditions)) loom::print(stderr, "loom: {}\n", line);
   const std::vector<Call> calls = calls_of(options, shape.ranks);
@@ -274,6 +275,9 @@ void add_plan_command(CLI::App& loom, int& exit_code) {
   plan.add_option("--hosts,--nodes", options->hosts, "number of hosts (1)")->check(whole_number(1, 1 << 20));
   plan.add_option("--ranks-per-host,--ranks-per-node", options->ranks_per_host,
                   "ranks on each host (2), or a number for each: 8,8,4");
+  plan.add_option("--ranks-per-cache", options->ranks_per_cache,
+                  "ranks that share a last-level cache (all of a host)")
+      ->check(whole_number(1, 1 << 20));
   plan.add_option("--collective", options->collectives,
                   "some, separated by commas, or all; on GPUs all that may stay there (all)");
   plan.add_option("--bytes", options->bytes,

@@ -1,5 +1,7 @@
 #include "component/select/costs.hpp"
 
+#include <algorithm>
+
 #include "component/select/sizes.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/hier_executor.hpp"
@@ -30,6 +32,9 @@ constexpr std::size_t kLineBytes = 16;        // what a rank without bytes costs
 constexpr double kUsPerByteCico = 0.0001;     // written and read
 constexpr double kUsPerByteSingleCopy = 0.00007, kUsPerByteSingleCopyUncached = 0.00012;  // by the kernel
 constexpr double kUsPerRank = 0.1;                                                        // a flag of each
+// A call of the kernel for each peer, as the model assumes; up to so many ranks it is in what was measured.
+constexpr double kUsPerPeerRead = 0.5;
+constexpr int kRanksMeasured = 8;
 constexpr double kUsPerTurn = 20;  // until a rank that shares a CPU has its turn
 constexpr double kUsPerNetByte = 0.00008;
 // A copy between a GPU and the host over 16 lanes of PCIe 4.0, with its call: as published, not measured.
@@ -81,7 +86,8 @@ double cico(const Conditions& conditions, Collective collective, std::size_t byt
 
 double tiered_cico(const Conditions& conditions, Collective collective, std::size_t bytes) {
   const int members = device::CicoGroups::members_of(conditions.shape.ranks);
-  return 0.9 + kUsPerRankOfGroups * (2 * members + conditions.shape.ranks / members) +
+  const double stages = collective == Collective::kAllGather ? 0.5 : 1;  // two instead of three, and no sums
+  return stages * (0.9 + kUsPerRankOfGroups * (2 * members + conditions.shape.ranks / members)) +
          us(received(conditions, collective, bytes), kUsPerByteCico);
 }
 
@@ -90,7 +96,10 @@ double single_copy(const Conditions& conditions, Collective collective, std::siz
   const bool reduces = device::is_reduction(collective);
   const bool cached =
       mine <= (collective == Collective::kBroadcast ? kMostSingleCopyBroadcast : kMostSingleCopyBytes);
-  return (reduces ? 1.2 : 0.8) + kUsPerRank * conditions.shape.ranks +
+  const int peers = sizes::rooted_between_two(collective, conditions.shape.ranks)
+                        ? 0
+                        : std::max(conditions.shape.ranks - kRanksMeasured, 0);
+  return (reduces ? 1.2 : 0.8) + kUsPerRank * conditions.shape.ranks + kUsPerPeerRead * peers +
          (conditions.oversubscribed ? 2 * kUsPerTurn : 0) +
          us(mine, (cached && !reduces) || conditions.oversubscribed ? kUsPerByteSingleCopy
                                                                     : kUsPerByteSingleCopyUncached);

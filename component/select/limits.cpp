@@ -284,6 +284,9 @@ bool tiered_takes(const Conditions& conditions, Collective collective, std::size
 
 bool immediate_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
   const int ranks = conditions.shape.ranks;
+  if (conditions.groups && tiered_cico_carries(collective) &&
+      tiered_cico_suits(conditions, collective, bytes))
+    return false;
   return rooted_between_two(collective, ranks) ||
          offered(conditions, collective, bytes) <= most_that_suits_all(ranks);
 }
@@ -299,10 +302,11 @@ bool tiered_suits(const Conditions& conditions, Collective collective, std::size
 }
 
 /// For longer ones the memory decides, of which the model knows nothing, and probes find the fastest of
-/// others.
-bool tiered_cico_suits(const Conditions& conditions, Collective, std::size_t bytes) {
+/// others. An all-gather saves nothing where its bytes come from one cache anyway.
+bool tiered_cico_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
   return !conditions.oversubscribed && conditions.shape.ranks >= kFewestRanksOfTiers &&
-         bytes <= kMostInGroups;
+         whole_message(collective, conditions.shape.ranks, bytes) <= kMostInGroups &&
+         (collective != Collective::kAllGather || conditions.in_cache < conditions.shape.ranks);
 }
 
 /// A message that an immediate exchange suits has arrived before three rounds have ended. Where ranks share

@@ -43,9 +43,8 @@ std::optional<Algorithm> candidate_of(const AlgorithmRow& chosen, const Conditio
     return {};
   const AlgorithmRow* second = nullptr;
   for (const AlgorithmRow& row : algorithms()) {
-    if (row.on_devices || row.in_groups != chosen.in_groups || row.varies == chosen.varies ||
-        (row.may_wait && !may_wait))
-      continue;
+    const bool same_bits = !device::is_reduction(collective) || row.in_groups == chosen.in_groups;
+    if (row.on_devices || !same_bits || row.varies == chosen.varies || (row.may_wait && !may_wait)) continue;
     if (!row.can(conditions, collective, bytes)) continue;
     if (!row.varies && !row.suits(conditions, collective, bytes)) continue;
     if (second == nullptr ||

@@ -1,6 +1,7 @@
 #include "device/host/tiered_cico_executor.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace loom::device {
 
@@ -41,7 +42,12 @@ CicoBuffers CicoGroups::make(const std::vector<GroupsBuffer*>& buffers, Side sid
 }
 
 TieredCicoExecutor::TieredCicoExecutor(CicoGroups& groups, const Call& call) : groups_(groups), call_(call) {
-  begin_inside();
+  if (gathers()) {
+    stage_ = Stage::kAcross;
+    gather_across();
+  } else {
+    begin_inside();
+  }
 }
 
 void TieredCicoExecutor::begin_inside() {
@@ -58,24 +64,24 @@ void TieredCicoExecutor::begin_inside() {
   inside.collective = Collective::kReduceScatterV;
   inside.out = share_.data;
   inside.bounds = bounds_.data();
-  reducing_.emplace(groups_.group(), inside);
+  forth_.emplace(groups_.group(), inside);
   note(groups_.group());
 }
 
 /// All ranks of a rail have as long a share.
 void TieredCicoExecutor::begin_across() {
-  reducing_.reset();
+  forth_.reset();
   if (share_.bytes == 0) return;
   Call across = call_;
   across.in = across.out = share_.data;
   across.count = share_.bytes / call_.elem_bytes();
   across.root = is_rooted() ? groups_.group_of(call_.root) : 0;
-  reducing_.emplace(groups_.rail(), across);
+  forth_.emplace(groups_.rail(), across);
   note(groups_.rail());
 }
 
 void TieredCicoExecutor::begin_back() {
-  reducing_.reset();
+  forth_.reset();
   if (is_rooted() && !is_with_root()) return;
   Call back{.collective = is_rooted() ? Collective::kGather : Collective::kAllGatherV,
             .count = share_.bytes,
@@ -92,9 +98,47 @@ void TieredCicoExecutor::begin_back() {
   note(groups_.group());
 }
 
+void TieredCicoExecutor::gather_across() {
+  of_rail_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(groups_.rail().size()) *
+                                                         call_.bytes());
+  Call across{.collective = Collective::kAllGather, .in = call_.in, .out = of_rail_.get()};
+  across.count = call_.bytes();
+  across.in_packer = call_.in_packer;
+  forth_.emplace(groups_.rail(), across);
+  note(groups_.rail());
+}
+
+void TieredCicoExecutor::gather_back() {
+  placed_.resize(static_cast<std::size_t>(groups_.group().size()));
+  placer_ = {.move =
+                 [](void* self, int neighbour, std::byte* packed, std::size_t bytes) {
+                   static_cast<TieredCicoExecutor*>(self)->place(neighbour, packed, bytes);
+                 },
+             .context = this};
+  Call back{.collective = Collective::kAllGather, .in = of_rail_.get()};
+  back.count = static_cast<std::size_t>(groups_.rail().size()) * call_.bytes();
+  back.out_packer = &placer_;
+  forth_.emplace(groups_.group(), back);
+  note(groups_.group());
+}
+
+/// The next bytes of what a neighbour has gathered: blocks of one rank of each group.
+void TieredCicoExecutor::place(int neighbour, std::byte* packed, std::size_t bytes) {
+  std::size_t& placed = placed_[static_cast<std::size_t>(neighbour)];
+  for (std::size_t step; bytes > 0; placed += step, packed += step, bytes -= step) {
+    const std::size_t group = placed / call_.bytes(), first = placed % call_.bytes();
+    const int rank = groups_.rank_at(static_cast<int>(group), neighbour);
+    step = std::min(bytes, call_.bytes() - first);
+    if (call_.out_packer != nullptr)
+      call_.out_packer->move(call_.out_packer->context, rank, packed, step);
+    else
+      std::memcpy(call_.out + static_cast<std::size_t>(rank) * call_.bytes() + first, packed, step);
+  }
+}
+
 TieredCicoExecutor::State TieredCicoExecutor::advance() {
   for (bool moved = false; stage_ != Stage::kDone; moved = true) {
-    const State state = reducing_ ? reducing_->advance() : back_ ? back_->advance() : State::kDone;
+    const State state = forth_ ? forth_->advance() : back_ ? back_->advance() : State::kDone;
     if (state != State::kDone) return moved ? State::kMoved : state;
     switch (stage_) {
       case Stage::kInside:
@@ -103,7 +147,7 @@ TieredCicoExecutor::State TieredCicoExecutor::advance() {
         break;
       case Stage::kAcross:
         stage_ = Stage::kBack;
-        begin_back();
+        gathers() ? gather_back() : begin_back();
         break;
       default:
         stage_ = Stage::kDone;
@@ -114,9 +158,8 @@ TieredCicoExecutor::State TieredCicoExecutor::advance() {
 
 int TieredCicoExecutor::awaited() const noexcept {
   const int self = groups_.self();
-  if (stage_ == Stage::kAcross && reducing_)
-    return groups_.rank_at(reducing_->awaited(), groups_.place_of(self));
-  const int place = reducing_ ? reducing_->awaited() : back_ ? back_->awaited() : groups_.place_of(self);
+  if (stage_ == Stage::kAcross && forth_) return groups_.rank_at(forth_->awaited(), groups_.place_of(self));
+  const int place = forth_ ? forth_->awaited() : back_ ? back_->awaited() : groups_.place_of(self);
   return groups_.rank_at(groups_.group_of(self), place);
 }
 

@@ -1,12 +1,15 @@
-// tiered_cico_executor.hpp -- reductions of one host with many cores, for messages larger than a
-// TieredExchange takes: in groups of neighbours, between the groups, and back. n ranks in g groups of m look
-// at 2 m + g others, and not at 3 n as a CicoExecutor does. Resumable: it never waits.
+// tiered_cico_executor.hpp -- reductions and all-gathers of one host with many cores, for messages larger
+// than a TieredExchange takes: in groups of neighbours, between the groups, and back. n ranks in g groups of
+// m look at 2 m + g others, and not at 3 n as a CicoExecutor does. Resumable: it never waits.
 //
 //   collective   in each group    along the rails   in each group
 //   all-reduce   reduce-scatter   all-reduce        all-gather
 //   reduce       reduce-scatter   reduce            gather, in the root's group alone
+//   all-gather                    all-gather        all-gather
 //
-// A rail joins the ranks at the same place of all groups, which reduce the same share of the message.
+// A rail joins the ranks at the same place of all groups, which reduce the same share of the message. In an
+// all-gather they are those from which a rank fetches what comes from other groups: its neighbours read it
+// from there, and no block crosses from one group to another more than once.
 //
 // The sum of a group goes to the sum of the groups: results have other bits than those of a CicoExecutor, and
 // the same for every size.
@@ -77,10 +80,11 @@ class CicoGroups {
 class TieredCicoExecutor {
  public:
   static constexpr bool takes(Collective collective) {
-    return collective == Collective::kAllreduce || collective == Collective::kReduce;
+    return collective == Collective::kAllreduce || collective == Collective::kReduce ||
+           collective == Collective::kAllGather;
   }
 
-  /// A call that takes() accepts, of contiguous buffers; count >= 1.
+  /// A call that takes() accepts, a reduction of contiguous buffers; count >= 1.
   TieredCicoExecutor(CicoGroups& groups, const Call& call);
   TieredCicoExecutor(const TieredCicoExecutor&) = delete;
   TieredCicoExecutor& operator=(const TieredCicoExecutor&) = delete;
@@ -95,9 +99,13 @@ class TieredCicoExecutor {
   bool is_rooted() const { return call_.collective == Collective::kReduce; }
   bool has_result() const { return !is_rooted() || groups_.self() == call_.root; }
   bool is_with_root() const { return groups_.group_of(groups_.self()) == groups_.group_of(call_.root); }
+  bool gathers() const { return call_.collective == Collective::kAllGather; }
   void begin_inside();
   void begin_across();
   void begin_back();
+  void gather_across();
+  void gather_back();
+  void place(int neighbour, std::byte* packed, std::size_t bytes);
   void note(CicoBuffers& cico) { cico.enter({call_, CallFamily::kTieredCico}); }
 
   enum class Stage { kInside, kAcross, kBack, kDone };
@@ -107,8 +115,13 @@ class TieredCicoExecutor {
   std::unique_ptr<std::byte[]> sum_;   ///< of my share, where it is no part of a result
   Block share_;                        ///< where that sum goes
   std::vector<Block> shares_;          ///< of a result
+  // Of an all-gather: the blocks of my rail, and how many bytes of what each neighbour has gathered are in
+  // place.
+  std::unique_ptr<std::byte[]> of_rail_;
+  std::vector<std::size_t> placed_;
+  Packer placer_;
   Stage stage_ = Stage::kInside;
-  std::optional<CicoExecutor> reducing_;
+  std::optional<CicoExecutor> forth_;
   std::optional<CicoBlocksExecutor> back_;
 };
 

@@ -22,6 +22,10 @@ expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 4 --collective al
 expect 0 '^allreduce +8 +tiered +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 8
 expect 0 '^bcast +8 +tiered +[0-9.]+ ' --ranks-per-host 64 --collective bcast --bytes 8
 expect 0 '^allreduce +64K +tiered_cico +[0-9.]+ ' --ranks-per-host 64 --collective allreduce --bytes 64K
+expect 0 '^bcast +1K +tiered +[0-9.]+ ' --ranks-per-host 64 --collective bcast --bytes 1K
+expect 0 '^bcast +1K +immediate +[0-9.]+ ' --ranks-per-host 64 --ranks-per-cache 8 --collective bcast --bytes 1K
+expect 0 '^allgather +64K +cico +[0-9.]+ ' --ranks-per-host 64 --collective allgather --bytes 64K
+expect 0 '^allgather +64K +tiered_cico +[0-9.]+ ' --ranks-per-host 64 --ranks-per-cache 8 --collective allgather --bytes 64K
 expect 0 '^allreduce +8 +immediate +[0-9.]+ ' --ranks-per-host 64 --oversubscribed --collective allreduce --bytes 8
 expect 0 '^allreduce +64K +hier +[0-9.]+  - +faster than dbt at this size, as measured$' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 64K
 expect 0 '^allreduce +8 +hier +[0-9.]+  - +the only one that beats the fallback ' --hosts 8 --ranks-per-host 4 --collective allreduce --bytes 8

@@ -126,6 +126,17 @@ TEST(Plan, GoesInGroupsOfCicoBuffersWhereManyRanksReduce) {
     }
   EXPECT_EQ(choice(Collective::kAllreduce, 64, 4 << 20).candidate, Algorithm::kSingleCopy);
   EXPECT_NE(choice(Collective::kAllGather, 64, 1 << 20).algorithm, Algorithm::kTieredCico);
+  for (const std::size_t block : {256UL, 4096UL}) {
+    const auto gathered = [&](int in_cache) {
+      const Conditions machine{.shape = {64, 1, 64}, .tiers = 2, .in_cache = in_cache, .groups = true};
+      return choose(machine, Collective::kAllGather, block, true).algorithm;
+    };
+    EXPECT_EQ(gathered(8), Algorithm::kTieredCico) << block;
+    EXPECT_NE(gathered(64), Algorithm::kTieredCico) << block << ": all from one cache";
+  }
+  // Its bits are the same by any algorithm: so the kernel's copy may be tried.
+  EXPECT_EQ(choice(Collective::kAllGather, 33, 8193),
+            (Choice{Algorithm::kTieredCico, Algorithm::kSingleCopy}));
   EXPECT_NE(choice(Collective::kAllreduce, 4, 1 << 20).algorithm, Algorithm::kTieredCico);
   EXPECT_EQ(choice(Collective::kAllreduce, 4, 1 << 20, false, true, "allreduce:tiered_cico").algorithm,
             Algorithm::kTieredCico);

@@ -1,10 +1,12 @@
-// Reductions in groups of a host's ranks and between them: every result checked, in any order of the ranks'
-// steps and by threads.
+// Reductions and all-gathers in groups of a host's ranks and between them: every result checked, in any order
+// of the ranks' steps and by threads.
 #include "device/host/tiered_cico_executor.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -51,6 +53,7 @@ struct Made {
   std::size_t count;
   int root = 0;
   bool in_place = false;
+  bool packed = false;  ///< of an all-gather: no buffer is contiguous
 };
 
 /// Large enough that the order of a sum shows in its last bits.
@@ -93,8 +96,10 @@ class CallsOfRank {
   int awaited() const { return executor_->awaited(); }
 
  private:
+  bool gathers() const { return made_[nth_].collective == Collective::kAllGather; }
   void begin() {
     const Made& made = made_[nth_];
+    if (gathers()) return begin_gather(made);
     const bool has_result = made.collective == Collective::kAllreduce || made.root == self_;
     in_.resize(made.count);
     out_.assign(has_result ? made.count : 0, -1);
@@ -111,9 +116,53 @@ class CallsOfRank {
              .op = Op::kSum,
              .root = made.root});
   }
+  void begin_gather(const Made& made) {
+    const auto ranks = static_cast<std::size_t>(host_.ranks());
+    in_.resize(made.count);
+    out_.assign(ranks * made.count, -1);
+    moved_.assign(ranks, 0);
+    sent_ = 0;
+    for (std::size_t i = 0; i < made.count; ++i) in_[i] = value(nth_, self_, i);
+    float* const own = out_.data() + static_cast<std::size_t>(self_) * made.count;
+    if (made.in_place) std::ranges::copy(in_, own);
+    in_packer_ = {.move =
+                      [](void* context, int, std::byte* packed, std::size_t bytes) {
+                        auto& self = *static_cast<CallsOfRank*>(context);
+                        std::memcpy(packed, reinterpret_cast<const std::byte*>(self.in_.data()) + self.sent_,
+                                    bytes);
+                        self.sent_ += bytes;
+                      },
+                  .context = this};
+    out_packer_ = {.move =
+                       [](void* context, int block, std::byte* packed, std::size_t bytes) {
+                         auto& self = *static_cast<CallsOfRank*>(context);
+                         const auto at = static_cast<std::size_t>(block);
+                         std::memcpy(reinterpret_cast<std::byte*>(self.out_.data() + at * self.in_.size()) +
+                                         self.moved_[at],
+                                     packed, bytes);
+                         self.moved_[at] += bytes;
+                       },
+                   .context = this};
+    executor_ = std::make_unique<TieredCicoExecutor>(
+        *host_.groups[static_cast<std::size_t>(self_)],
+        Call{.collective = made.collective,
+             .in =
+                 made.packed ? nullptr : reinterpret_cast<const std::byte*>(made.in_place ? own : in_.data()),
+             .out = made.packed ? nullptr : reinterpret_cast<std::byte*>(out_.data()),
+             .count = made.count,
+             .type = Type::kFloat,
+             .in_packer = made.packed ? &in_packer_ : nullptr,
+             .out_packer = made.packed ? &out_packer_ : nullptr});
+  }
   void check() {
     for (std::size_t i = 0; i < in_.size(); ++i)
       ASSERT_EQ(in_[i], value(nth_, self_, i)) << "an operand has changed";
+    if (gathers()) {
+      for (std::size_t i = 0; i < out_.size(); ++i)
+        ASSERT_EQ(out_[i], value(nth_, static_cast<int>(i / in_.size()), i % in_.size()))
+            << "call " << nth_ << ", rank " << self_ << ", element " << i << " of " << out_.size();
+      return;
+    }
     for (std::size_t i = 0; i < out_.size(); ++i)
       ASSERT_EQ(out_[i], sum(host_.tiers, nth_, i))
           << "call " << nth_ << ", rank " << self_ << ", element " << i << " of " << out_.size();
@@ -124,6 +173,9 @@ class CallsOfRank {
   const std::vector<Made>& made_;
   std::size_t nth_ = 0;
   std::vector<float> in_, out_;
+  Packer in_packer_, out_packer_;
+  std::size_t sent_ = 0;
+  std::vector<std::size_t> moved_;  ///< by block
   std::unique_ptr<TieredCicoExecutor> executor_;
 };
 
@@ -136,6 +188,12 @@ std::vector<Made> calls(int ranks, std::size_t most) {
       made.push_back({collective, count, nth * 5 % ranks, nth % 2 == 1});
       ++nth;
     }
+    // As long as the result of another, over all ranks.
+    const std::size_t block = (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
+    for (const auto& [in_place, packed] :
+         {std::pair(false, false), std::pair(true, false), std::pair(false, true)})
+      made.push_back(
+          {Collective::kAllGather, count > (ranks > 32 ? 17 : 3000) ? block : count, 0, in_place, packed});
   }
   return made;
 }
