@@ -10,8 +10,9 @@
 namespace loom::mpi {
 namespace {
 
-std::vector<MemoryKind> kinds{MemoryKind::kHost};
-std::mt19937_64 random_kind;
+// Of the thread that has set them.
+thread_local std::vector<MemoryKind> kinds{MemoryKind::kHost};
+thread_local std::mt19937_64 random_kind;
 
 std::uint64_t number(const void* address) {
   return reinterpret_cast<std::uint64_t>(address);
