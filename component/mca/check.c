@@ -4,6 +4,8 @@
 
 #include "component/mca/exchange.h"
 #include "component/mca/persistent.h"
+#include "component/mca/setup.h"
+#include "ompi/mca/pml/pml.h"
 
 /* What all ranks must give alike. The collective decides which fields mean something; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
@@ -197,50 +199,213 @@ static void describe(struct text* text, const struct signature* all, int ranks, 
   if (named > MOST_NAMED) say(text, " And %d more.", named - MOST_NAMED);
 }
 
-/* Whether each rank sends what its peers expect. Every rank gathers every other's list: 16 n^2 bytes. */
-static int check_lists(struct coll_loom_module* self, const struct coll_loom_args* args, int rank, int ranks,
-                       struct text* text, int* error) {
+/* Whether all have the same signature: the error class. */
+static int judge_signatures(const void* signatures, int ranks, struct text* text) {
+  const struct signature* const all = signatures;
+  int usual = 0;
+  const enum field field = first_difference(all, ranks, &usual);
+  if (field == FIELDS) return MPI_SUCCESS;
+  describe(text, all, ranks, field, usual);
+  return of_field[field].error;
+}
+
+/* Whether each rank sends what its peers expect: the error class. */
+static int judge_lists(const void* of_all, int ranks, struct text* text) {
+  const uint64_t* const lists = of_all;
   const size_t n = (size_t)ranks;
-  uint64_t* const lists = malloc((n + 1) * 2 * n * sizeof *lists);
-  if (lists == NULL) return MPI_ERR_NO_MEM;
-  uint64_t* const mine = lists + n * 2 * n;
-  list_exchanges(args, rank, ranks, mine);
-  const int failed = coll_loom_gather_bytes(self, mine, lists, 2 * n * sizeof *lists);
-  for (size_t from = 0; from < n && failed == MPI_SUCCESS && *error == MPI_SUCCESS; ++from)
-    for (size_t to = 0; to < n && *error == MPI_SUCCESS; ++to) {
+  for (size_t from = 0; from < n; ++from)
+    for (size_t to = 0; to < n; ++to) {
       const uint64_t sent = lists[from * 2 * n + to], expected = lists[to * 2 * n + n + from];
       if (sent == expected) continue;
-      *error = MPI_ERR_COUNT;
-      say(text, "%s: rank %zu sends %" PRIu64 " bytes to rank %zu, which expects %" PRIu64 ".",
-          loom_collective_name(args->collective), from, sent, to, expected);
+      say(text, "rank %zu sends %" PRIu64 " bytes to rank %zu, which expects %" PRIu64 ".", from, sent, to,
+          expected);
+      return MPI_ERR_COUNT;
     }
-  free(lists);
-  return failed;
+  return MPI_SUCCESS;
+}
+
+/* Each rank tells the first one what it calls, and that one judges and answers. So one rank knows who has not
+ * come; memory for the lists of all is needed there alone; and whoever comes too late finds an answer. */
+enum { TO_FIRST = COLL_LOOM_TAG - 2, ANSWER = TO_FIRST - 1, MOST_ANSWERS = 128 };
+/* In an answer, beside the error class: the ranks compare no more calls of this communicator. */
+static const uint64_t ENDED = UINT64_C(1) << 32;
+
+enum outcome { DONE, LATE, FAILED };
+
+/* Waits until all messages are complete, or coll_loom_timeout has passed, and more_s. Then `is_open` says
+ * which are not complete; they are given up. What cannot be cancelled goes on, and its memory stays. */
+static enum outcome wait_for(ompi_request_t** requests, bool* is_open, int number, double more_s,
+                             int* error) {
+  const double since = PMPI_Wtime(), limit = coll_loom_variables.timeout_s;
+  enum outcome outcome = DONE;
+  for (int next = 0; next < number && outcome == DONE;) {
+    if (requests[next] == NULL || REQUEST_COMPLETE(requests[next])) {
+      ++next;
+      continue;
+    }
+    opal_progress();
+    if (limit > 0 && PMPI_Wtime() - since > limit + more_s) outcome = LATE;
+  }
+  opal_atomic_rmb();
+  for (int i = 0; i < number; ++i) {
+    if (requests[i] == NULL) continue;
+    is_open[i] = !REQUEST_COMPLETE(requests[i]);
+    if (is_open[i]) {
+      ompi_request_cancel(requests[i]);
+    } else if (requests[i]->req_status.MPI_ERROR != OMPI_SUCCESS) {
+      *error = requests[i]->req_status.MPI_ERROR;
+      outcome = FAILED;
+    }
+    ompi_request_free(&requests[i]);
+  }
+  return outcome;
+}
+
+/* For the first rank: hears `bytes` of each other rank. */
+static enum outcome hear(struct coll_loom_module* self, char* all, size_t bytes, bool* is_open, int* error) {
+  const int ranks = ompi_comm_size(self->communicator);
+  ompi_request_t** const requests = calloc((size_t)ranks, sizeof(ompi_request_t*));
+  *error = requests == NULL ? MPI_ERR_NO_MEM : OMPI_SUCCESS;
+  for (int rank = 1; rank < ranks && *error == OMPI_SUCCESS; ++rank)
+    *error = MCA_PML_CALL(irecv(all + (size_t)rank * bytes, bytes, &ompi_mpi_byte.dt, rank, TO_FIRST,
+                                self->communicator, &requests[rank]));
+  const enum outcome outcome = *error == OMPI_SUCCESS ? wait_for(requests, is_open, ranks, 0, error) : FAILED;
+  free(requests);
+  return outcome;
+}
+
+/* The words live as long as the program: a rank that comes late may read one then. */
+static void answer(struct coll_loom_module* self, int error, bool ended) {
+  static uint64_t words[2][MOST_ANSWERS];
+  const int known = error >= 0 && error < MOST_ANSWERS ? error : MPI_ERR_OTHER;
+  uint64_t* const word = &words[ended][known];
+  __atomic_store_n(word, (uint64_t)known | (ended ? ENDED : 0), __ATOMIC_RELAXED);
+  for (int rank = 1; rank < ompi_comm_size(self->communicator); ++rank) {
+    ompi_request_t* request;
+    if (MCA_PML_CALL(isend(word, sizeof *word, &ompi_mpi_byte.dt, rank, ANSWER, MCA_PML_BASE_SEND_STANDARD,
+                           self->communicator, &request)) == OMPI_SUCCESS)
+      ompi_request_free(&request);
+  }
+}
+
+/* Later calls fail, too: messages of this one may still come. */
+static void end_checks(struct coll_loom_module* self, enum outcome outcome, int* error) {
+  self->checks_have_ended = true;
+  if (outcome == FAILED) self->error = *error;
+  const int class = coll_loom_fail_alone(self, outcome == LATE ? LOOM_ERR_TIMEOUT : LOOM_ERR_PEER_FAILED);
+  if (outcome == LATE) *error = class;
+}
+
+typedef int (*judge_t)(const void* all, int ranks, struct text* text);
+
+static void name_missing(struct text* text, const bool* is_open, int ranks) {
+  enum { MOST_NAMED = 16 };
+  int named = 0;
+  say(text, "no word within %.1f s from rank", coll_loom_variables.timeout_s);
+  for (int rank = 1; rank < ranks; ++rank)
+    if (is_open[rank] && ++named <= MOST_NAMED) say(text, "%s %d", named > 1 ? "," : "", rank);
+  if (named > MOST_NAMED) say(text, ", and %d more", named - MOST_NAMED);
+  say(text, " of %d. The others make this call.", ranks);
+}
+
+/* On the first rank. False: the checks have ended. */
+static bool hear_and_judge(struct coll_loom_module* self, const void* mine, size_t bytes, judge_t judge,
+                           struct text* text, int* error) {
+  const int ranks = ompi_comm_size(self->communicator);
+  char* const all = calloc((size_t)ranks, bytes + sizeof(bool));
+  enum outcome outcome = FAILED;
+  *error = MPI_ERR_NO_MEM;
+  if (all != NULL) {
+    bool* const is_open = (bool*)(all + (size_t)ranks * bytes);
+    memcpy(all, mine, bytes);
+    outcome = hear(self, all, bytes, is_open, error);
+    if (outcome == DONE) *error = judge(all, ranks, text);
+    if (outcome == LATE) name_missing(text, is_open, ranks);
+  }
+  if (outcome == DONE) {
+    answer(self, *error, false);
+    free(all);
+    return true;
+  }
+  end_checks(self, outcome, error);
+  answer(self, *error, true);
+  return false;
+}
+
+/* On the others. */
+static bool tell_and_obey(struct coll_loom_module* self, const void* mine, size_t bytes, struct text* text,
+                          int* error) {
+  static const double until_the_first_is_late = 1;
+  struct told {
+    uint64_t answer;
+    char mine[];
+  }* const told = malloc(sizeof *told + bytes);
+  ompi_request_t* requests[2] = {NULL, NULL};
+  bool is_open[2] = {false, false};
+  enum outcome outcome = FAILED;
+  *error = MPI_ERR_NO_MEM;
+  if (told != NULL) {
+    memcpy(told->mine, mine, bytes);
+    *error = MCA_PML_CALL(irecv(&told->answer, sizeof told->answer, &ompi_mpi_byte.dt, 0, ANSWER,
+                                self->communicator, &requests[0]));
+    if (*error == OMPI_SUCCESS)
+      *error = MCA_PML_CALL(isend(told->mine, bytes, &ompi_mpi_byte.dt, 0, TO_FIRST,
+                                  MCA_PML_BASE_SEND_STANDARD, self->communicator, &requests[1]));
+    if (*error == OMPI_SUCCESS) outcome = wait_for(requests, is_open, 2, until_the_first_is_late, error);
+  }
+  if (outcome == DONE) {
+    const uint64_t answer = told->answer;
+    free(told);
+    *error = (int)(answer & (ENDED - 1));
+    if ((answer & ENDED) == 0) return true;
+    end_checks(self, FAILED, error);
+    return false;
+  }
+  if (outcome == LATE)
+    say(text,
+        "no answer within %.1f s from rank 0, which compares what the ranks call: it has not come to "
+        "this call, or waits for others.",
+        coll_loom_variables.timeout_s + until_the_first_is_late);
+  end_checks(self, outcome, error);
+  return false;
+}
+
+static bool compare(struct coll_loom_module* self, const void* mine, size_t bytes, judge_t judge,
+                    struct text* text, int* error) {
+  return ompi_comm_rank(self->communicator) == 0 ? hear_and_judge(self, mine, bytes, judge, text, error)
+                                                 : tell_and_obey(self, mine, bytes, text, error);
 }
 
 bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args,
                      enum coll_loom_form form, int* error) {
   const int rank = ompi_comm_rank(self->communicator), ranks = ompi_comm_size(self->communicator);
-  if (ranks == 1 || self->state == COLL_LOOM_BROKEN || coll_loom_is_gathering()) return true;
+  if (ranks == 1 || self->state == COLL_LOOM_BROKEN) return true;
+  *error = MPI_ERR_OTHER;
+  if (self->checks_have_ended) return false;
   struct signature mine = signature_of(args, rank, ranks);
   mine.fields[FORM] = form;
   mine.fields[START_ORDER] =
       form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
-  struct signature* const all = malloc((size_t)ranks * sizeof *all);
-  *error = all == NULL ? MPI_ERR_NO_MEM : coll_loom_gather_bytes(self, &mine, all, sizeof mine);
-  struct text text = {.length = 0};
-  if (*error == MPI_SUCCESS) {
-    int usual = 0;
-    const enum field field = first_difference(all, ranks, &usual);
-    if (field != FIELDS) {
-      *error = of_field[field].error;
-      describe(&text, all, ranks, field, usual);
-    } else if (mine.lists) {
-      const int failed = check_lists(self, args, rank, ranks, &text, error);
-      if (failed != MPI_SUCCESS) *error = failed;
+  struct text text = {.length = 0}, named;
+  bool goes_on = compare(self, &mine, sizeof mine, judge_signatures, &text, error);
+  bool is_named = goes_on;
+  if (goes_on && *error == MPI_SUCCESS && mine.lists) {
+    is_named = false;
+    const size_t bytes = 2 * (size_t)ranks * sizeof(uint64_t);
+    uint64_t* const list = malloc(bytes);
+    if (list == NULL) {
+      *error = coll_loom_fail_alone(self, coll_loom_no_memory(self));
+      return false;
     }
+    list_exchanges(args, rank, ranks, list);
+    goes_on = compare(self, list, bytes, judge_lists, &text, error);
+    free(list);
   }
-  free(all);
-  if (text.length > 0 && rank == 0) coll_loom_help("mismatch", coll_loom_name(self->communicator), text.of);
-  return *error == MPI_SUCCESS;
+  if (text.length > 0) {
+    named.length = 0;
+    if (!is_named) say(&named, "%s: ", loom_collective_name(args->collective));
+    say(&named, "%s", text.of);
+    coll_loom_help(goes_on ? "mismatch" : "timeout", coll_loom_name(self->communicator), named.of);
+  }
+  return goes_on && *error == MPI_SUCCESS;
 }

@@ -121,6 +121,7 @@ struct coll_loom_module {
                                     during the call */
   int error;                     /* what calls return while broken */
   bool has_settled;              /* coll_loom_settled_error has waited */
+  bool checks_have_ended;        /* of check.h: calls fail */
   bool orders_differ;            /* the ranks have found that coll_loom_reproducible does */
   struct loom_comm* comm;        /* while ready or broken; NULL: broken before there was one */
   const struct loom_fast_below* fast_below; /* while ready: loom_fast_below_of, or zeros */

@@ -106,8 +106,6 @@ static int progress(void) {
     return 0;
   }
   inside = true;
-  /* Code that waits here may wait for an exchange of another communicator. */
-  const bool gathered = coll_loom_set_gathering(false);
   int steps = 0;
   for (struct coll_loom_module *self = connecting, *next; self != NULL; self = next) {
     next = self->connection.next;
@@ -119,7 +117,6 @@ static int progress(void) {
   }
   struct coll_loom_deferred* const made = made_again;
   made_again = NULL;
-  coll_loom_set_gathering(gathered);
   inside = false;
   pthread_mutex_unlock(&mutex);
   coll_loom_deferred_follow(made); /* comes last: communicators may be gone after it */
@@ -130,7 +127,7 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
   if (!self->carries_all || OMPI_COMM_IS_TOPO(self->communicator))
     return false; /* neighbourhood collectives do not come to loom */
   /* Calls that are made again began before the variable was set. */
-  if ((coll_loom_variables.check && !coll_loom_is_releasing()) || coll_loom_is_gathering()) return false;
+  if (coll_loom_variables.check && !coll_loom_is_releasing()) return false;
   lock();
   struct coll_loom_connection* connection = &self->connection;
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
@@ -156,10 +153,9 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
   return true;
 }
 
-bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
+bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args,
                      coll_loom_maker_t maker, ompi_request_t** request, int* error) {
   if (OPAL_LIKELY(coll_loom_state_of(self) != COLL_LOOM_CONNECTING)) return false;
-  if (coll_loom_is_gathering() && !from_anywhere) return false;
   struct coll_loom_deferred* const deferred = coll_loom_deferred_create(self, args, maker);
   if (deferred == NULL) { /* this rank waits */
     coll_loom_finish_connecting(self);
@@ -179,7 +175,7 @@ bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args*
 }
 
 void coll_loom_finish_connecting(struct coll_loom_module* self) {
-  if (OPAL_LIKELY(coll_loom_state_of(self) != COLL_LOOM_CONNECTING) || coll_loom_is_gathering()) return;
+  if (OPAL_LIKELY(coll_loom_state_of(self) != COLL_LOOM_CONNECTING)) return;
   if (releasing != NULL) return; /* inside the progress loop, where nobody may wait */
   while (coll_loom_state_of(self) == COLL_LOOM_CONNECTING) opal_progress();
 }

@@ -20,9 +20,8 @@ bool coll_loom_is_releasing(void);
 
 /* False: only a call that may wait can set this communicator up. Else a set-up is under way, or over. */
 bool coll_loom_start_connecting(struct coll_loom_module* self);
-/* True: the call is deferred, with *request and *error, and `maker` makes it when the set-up is over. The
- * exchanges of a set-up, and calls from inside one, are not deferred unless from_anywhere. */
-bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args, bool from_anywhere,
+/* True: the call is deferred, with *request and *error, and `maker` makes it when the set-up is over. */
+bool coll_loom_defer(struct coll_loom_module* self, const struct coll_loom_args* args,
                      coll_loom_maker_t maker, ompi_request_t** request, int* error);
 /* Waits for the end of the set-up. For calls that may wait. */
 void coll_loom_finish_connecting(struct coll_loom_module* self);

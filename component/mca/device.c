@@ -2,7 +2,6 @@
 
 #include "component/mca/connecting.h"
 #include "component/mca/core_request.h"
-#include "component/mca/exchange.h"
 #include "component/mca/kernels.h"
 #include "component/mca/perform.h"
 #include "component/mca/persistent.h"
@@ -29,7 +28,7 @@ static bool may_stay(struct coll_loom_module* self, int which, bool between_host
 static bool are_connected(struct coll_loom_module* self) {
   coll_loom_finish_connecting(self);
   if (self->state == COLL_LOOM_COLD) coll_loom_set_up(self);
-  return self->state == COLL_LOOM_READY && !coll_loom_is_gathering();
+  return self->state == COLL_LOOM_READY;
 }
 
 /* The core asks the other ranks, so all ranks get there or none: before that, only facts that they share
@@ -63,8 +62,7 @@ bool coll_loom_start_on_device(struct coll_loom_module* self, int which, const s
   enum loom_op op;
   enum loom_type type;
   if (!may_stay(self, which, true, &args, &op, &type) || coll_loom_may_make_an_id(&args)) return false;
-  if (coll_loom_state_of(self) != COLL_LOOM_READY || coll_loom_is_gathering() || coll_loom_is_releasing())
-    return false;
+  if (coll_loom_state_of(self) != COLL_LOOM_READY || coll_loom_is_releasing()) return false;
   const int result = coll_loom_make_core_request(self, &args, op, type, LOOM_ON_DEVICE, request);
   *error = OMPI_SUCCESS;
   if (result == LOOM_SUCCESS) return true;

@@ -13,27 +13,12 @@
  * who look for it. */
 #include "component/mca/exchange.h"
 
-#include "component/mca/fallback.h"
 #include "ompi/mca/coll/base/coll_tags.h"
 #include "ompi/mca/pml/pml.h"
 
-/* Among the tags of collectives none is free in 4.1. pml/ucx has 24 bits for tags, and mtl/ofi down to 20:
- * those of this one are not a program's tag either. Nonblocking collectives count down through it: an
- * exchange would have to be under way with the four-millionth of them. */
-enum { TAG = -(1 << 22) - (1 << 18), LEFT_TAG = TAG - 1 };
+enum { TAG = COLL_LOOM_TAG, LEFT_TAG = TAG - 1 };
 _Static_assert(TAG<MCA_COLL_BASE_TAG_NONBLOCKING_BASE && TAG> MCA_COLL_BASE_TAG_NONBLOCKING_END,
                "the tags of collectives are others");
-
-/* Per thread: other threads may be setting up other communicators. */
-static _Thread_local bool gathering;
-bool coll_loom_is_gathering(void) {
-  return gathering;
-}
-bool coll_loom_set_gathering(bool yes) {
-  const bool before = gathering;
-  gathering = yes;
-  return before;
-}
 
 static int rank_at(const struct coll_loom_module* self, int64_t distance) {
   const int64_t ranks = ompi_comm_size(self->communicator);
@@ -290,25 +275,4 @@ enum loom_exchanged coll_loom_exchange(void* context, const struct loom_exchange
       return coll_loom_give_exchange_up(self);
   }
   return exchanged;
-}
-
-int coll_loom_gather_bytes(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank) {
-  if (bytes_per_rank == 0) return OMPI_SUCCESS;
-  if (bytes_per_rank > INT_MAX) return MPI_ERR_COUNT;
-  ompi_datatype_t *type = &ompi_mpi_byte.dt, *large = NULL;
-  coll_loom_count_t count = (coll_loom_count_t)bytes_per_rank;
-  /* Counts are int up to 5.0, and components multiply them by the communicator's size. If the product does
-   * not fit, each rank sends one element of a large type. */
-  if (bytes_per_rank > INT_MAX / (size_t)ompi_comm_size(self->communicator)) {
-    const int error = ompi_datatype_create_contiguous((int)bytes_per_rank, &ompi_mpi_byte.dt, &large);
-    if (error != OMPI_SUCCESS) return error;
-    ompi_datatype_commit(&large);
-    type = large;
-    count = 1;
-  }
-  const bool before = coll_loom_set_gathering(true);
-  const int error = coll_loom_fallback_allgather(in, count, type, out, count, type, self->communicator, self);
-  coll_loom_set_gathering(before);
-  if (large != NULL) ompi_datatype_destroy(&large);
-  return error;
 }

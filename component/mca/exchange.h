@@ -1,10 +1,14 @@
 /* Exchanges between the ranks of a communicator before loom has connected them: by messages of Open MPI's,
- * since a rank can give these up, and collectives not. Includes coll_loom.h downwards, fallback.h in its
- * code. */
+ * since a rank can give these up, and collectives not. Includes coll_loom.h downwards. */
 #ifndef LOOM_COMPONENT_MCA_EXCHANGE_H
 #define LOOM_COMPONENT_MCA_EXCHANGE_H
 
 #include "component/mca/coll_loom.h"
+
+/* Among the tags of collectives none is free in 4.1. pml/ucx has 24 bits for tags, and mtl/ofi down to 20:
+ * those of this one are not a program's tag either. Nonblocking collectives count down through it: an
+ * exchange would have to be under way with the four-millionth of them. The next four are loom's, too. */
+enum { COLL_LOOM_TAG = -(1 << 22) - (1 << 18) };
 
 /* For loom_bootstrap.exchange; context: the module. Waits. Keeps an error of Open MPI's in self->error. */
 enum loom_exchanged coll_loom_exchange(void* context, const struct loom_exchange* exchange,
@@ -26,12 +30,5 @@ enum loom_exchanged coll_loom_give_exchange_up(struct coll_loom_module* self);
  * Else from any thread. */
 void coll_loom_leave_exchanges(struct coll_loom_module* self, bool tell);
 bool coll_loom_has_left_exchanges(const struct coll_loom_module* self);
-
-/* Gathers bytes of all ranks through the fallback component, and waits. Returns an MPI error class. */
-int coll_loom_gather_bytes(struct coll_loom_module* self, const void* in, void* out, size_t bytes_per_rank);
-/* Whether this thread is in that, so that its calls are the fallback component's own. */
-bool coll_loom_is_gathering(void);
-/* Sets this, and returns the former value. */
-bool coll_loom_set_gathering(bool yes);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include "component/mca/exchange.h"
 #include "component/mca/handles.h"
 
 /* Guards the queues and the list of modules that have calls in theirs. Recursive: what a call does as it
@@ -55,8 +54,6 @@ static int progress(void) {
   int steps = 0;
   if (!inside) {
     inside = true;
-    /* This thread may be in an exchange of another communicator's set-up, and calls start as everywhere. */
-    const bool gathered = coll_loom_set_gathering(false);
     for (struct coll_loom_module *self = holding, *next; self != NULL; self = next) {
       steps += start_those_that_can(self);
       next = self->held.next_module;
@@ -68,7 +65,6 @@ static int progress(void) {
       opal_progress_unregister(progress);
       registered = false;
     }
-    coll_loom_set_gathering(gathered);
     inside = false;
   }
   pthread_mutex_unlock(&mutex);

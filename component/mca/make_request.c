@@ -45,7 +45,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
     return true;
   }
   if (!persistent && coll_loom_may_make_an_id(args)) {
-    if (coll_loom_defer(self, args, true, again, request, error)) return true;
+    if (coll_loom_defer(self, args, again, request, error)) return true;
     coll_loom_fall_back(self, args->collective, LOOM_NOT_ORDERED, NULL, NULL);
     return false;
   }
@@ -60,7 +60,7 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
   for (;;) {
     if (may_wait)
       coll_loom_finish_connecting(self);
-    else if (OPAL_UNLIKELY(coll_loom_defer(self, args, false, again, request, error)))
+    else if (OPAL_UNLIKELY(coll_loom_defer(self, args, again, request, error)))
       return true;
     enum loom_op op;
     enum loom_type type;

@@ -136,7 +136,6 @@ enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int re
 }
 
 void coll_loom_set_up(struct coll_loom_module* self) {
-  if (coll_loom_is_gathering()) return;
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
   const enum coll_loom_state state = coll_loom_state_after(self, loom_comm_create(&bootstrap, &self->comm));
   __atomic_store_n(&self->state, state, __ATOMIC_RELEASE);

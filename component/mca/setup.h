@@ -5,8 +5,7 @@
 
 #include "component/mca/coll_loom.h"
 
-/* Takes a cold module to its next state. Collective. Leaves it cold if this thread is in an exchange of
- * coll_loom_check: then the call comes from inside the fallback component and belongs to it. */
+/* Takes a cold module to its next state. Collective. */
 void coll_loom_set_up(struct coll_loom_module* self);
 /* For the same set-up by a caller that may not wait. */
 struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self);

@@ -2,7 +2,6 @@
 
 #include "component/mca/arrays.h"
 #include "component/mca/connecting.h"
-#include "component/mca/exchange.h"
 #include "component/mca/wrapper_request.h"
 
 struct coll_loom_staged_request {
@@ -93,7 +92,7 @@ static void destruct(coll_loom_staged_request_t* self) {
 OBJ_CLASS_INSTANCE(coll_loom_staged_request_t, coll_loom_wrapper_t, construct, destruct);
 
 bool coll_loom_must_follow(const struct coll_loom_module* self) {
-  return coll_loom_holds(self) && !coll_loom_is_gathering() && !coll_loom_is_releasing();
+  return coll_loom_holds(self) && !coll_loom_is_releasing();
 }
 
 static struct coll_loom_staged_request* make(struct coll_loom_module* self, const struct coll_loom_args* args,

@@ -43,7 +43,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .help =
          "Seconds that a call waits for another process without progress. Then it fails with a message "
          "that names the missing process, or, while ranks are being connected, maybe one that waits for it. "
-         "0: no limit. The exchanges of coll_loom_check have none"},
+         "0: no limit"},
     {.name = "reproducible",
      .type = COLL_LOOM_BOOL,
      .level = 2,
@@ -97,8 +97,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .same_on_all_ranks = true,
      .settable = true,
      .help = "1: before each call the ranks compare what they are about to call, and report who differs "
-             "instead of hanging or mixing up data. Each call then costs at least an allgather, and "
-             "nonblocking ones wait for it. A program may set it while it runs (MPI_T control variable), on "
+             "instead of hanging or mixing up data. Each call then costs a message from each rank to "
+             "the first one and back, and nonblocking ones wait for that. A program may set it while it runs (MPI_T control variable), on "
              "all ranks between the same two calls"},
 
     /* For tuning and administration. */

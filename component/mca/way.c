@@ -4,7 +4,6 @@
 #include "component/mca/way.h"
 
 #include "component/mca/connecting.h"
-#include "component/mca/exchange.h"
 #include "component/mca/in_order.h"
 #include "component/mca/kernels.h"
 #include "component/mca/persistent.h"
@@ -129,7 +128,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
       connect_ranks(self, form);
       const enum coll_loom_state state = coll_loom_state_of(self);
       if (state == COLL_LOOM_BROKEN) return fails(self);
-      if (state == COLL_LOOM_CONNECTING && !coll_loom_is_gathering()) return COLL_LOOM_DEFERRED;
+      if (state == COLL_LOOM_CONNECTING) return COLL_LOOM_DEFERRED;
       const bool by_lane = self->one_host && state == COLL_LOOM_READY;
       if (reduces_in_order && coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
     }
@@ -145,7 +144,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
   switch (coll_loom_state_of(self)) {
     case COLL_LOOM_CONNECTING:
-      return coll_loom_is_gathering() ? COLL_LOOM_BY_FALLBACK : COLL_LOOM_DEFERRED;
+      return COLL_LOOM_DEFERRED;
     case COLL_LOOM_READY:
       return COLL_LOOM_BY_LOOM;
     case COLL_LOOM_BROKEN:

@@ -1,6 +1,7 @@
 // mpi_check_test CASE -- rank 1 makes another call than the others, with coll_loom_check set while the
 // program runs. All ranks must get the error class, and the next call must work. check_exit.sh looks at the
-// message.
+// message. `late RANK`: that rank comes too late for coll_loom_timeout. Then no rank hangs, and other
+// communicators go on.
 #include <mpi.h>
 #if OMPI_MAJOR_VERSION == 4
 #include <mpi-ext.h>
@@ -9,9 +10,11 @@
 #define INIT(Name) MPI_##Name##_init
 #endif
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -139,6 +142,38 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
   std::exit(2);
 }
 
+/// 0: right.
+int come_late(bool is_late, bool connects_first) {
+  constexpr double kLateBy = 3.5, kSoon = 0.5;
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  int one = 1, wrong = 0;
+  std::vector<double> took;
+  const auto call = [&] {
+    const double begin = MPI_Wtime();
+    const int error = MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_MAX, comm);
+    took.push_back(MPI_Wtime() - begin);
+    return error;
+  };
+  if (connects_first) wrong |= call() != MPI_SUCCESS;
+  set_check(1);
+  if (is_late) std::this_thread::sleep_for(std::chrono::duration<double>(kLateBy));
+  wrong |= call() == MPI_SUCCESS;
+  wrong |= took.back() > (is_late ? kSoon : kLateBy);
+  for (int again = 0; again < 2; ++again) {
+    wrong |= call() == MPI_SUCCESS || took.back() > kSoon;
+    set_check(0);
+  }
+  if (wrong != 0) {
+    std::fprintf(stderr, "calls took");
+    for (const double s : took) std::fprintf(stderr, " %.2f s", s);
+    std::fprintf(stderr, "\n");
+  }
+  MPI_Comm_free(&comm);
+  return wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -147,7 +182,13 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const bool connects_first = argc > 2 && std::string(argv[2]) == "connected";
+  const bool connects_first = argc > 2 && std::string(argv[argc - 1]) == "connected";
+  if (argc > 2 && std::string(argv[1]) == "late") {
+    int wrong_late = come_late(rank == std::atoi(argv[2]), connects_first);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong_late, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return wrong_late;
+  }
   int most = 0;
   if (connects_first) MPI_Allreduce(&rank, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   set_check(1);

@@ -7,14 +7,6 @@
 #include "component/mca/held.h"
 #include "component/mca/setup.h"
 
-/* Of setup.c, which is not in this program. */
-bool coll_loom_set_gathering(bool yes) {
-  static bool gathering;
-  const bool before = gathering;
-  gathering = yes;
-  return before;
-}
-
 static struct coll_loom_module outer, inner, last;
 static int started;
 
