@@ -1,5 +1,7 @@
 #include "mpi_examples/bench/measure.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -31,6 +33,15 @@ Timing summary(std::vector<double>& seconds, int batch) {
           .max_us = seconds.back() * to_us};
 }
 
+CpuTime cpu_time() {
+  rusage usage;
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return {seconds(usage.ru_utime), seconds(usage.ru_stime)};
+}
+
 std::uint64_t all_ranks(std::uint64_t value, MPI_Op op, MPI_Comm comm) {
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, op, comm);
   return value;
@@ -51,6 +62,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
 
   std::vector<std::vector<double>> seconds(comms.size());
   std::vector<std::uint64_t> wrong(comms.size()), carried(comms.size());
+  std::vector<CpuTime> cpu(comms.size());
   bool counted = true;
   std::uint64_t shift = 0;
   std::vector<double> floor_seconds;
@@ -73,7 +85,7 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
     for (const std::size_t which : order) {
       if (options_.check) fill(one, slots, ++shift);
       if (takes_turns) before = carried_calls();
-      seconds[which].push_back(run(one, comms[which], slots));
+      seconds[which].push_back(run(one, comms[which], slots, options_.cpu ? &cpu[which] : nullptr));
       if (takes_turns) count_since(which);
       if (options_.check) wrong[which] += count_wrong(one, slots, shift);
     }
@@ -99,6 +111,10 @@ Measured Bench::measure(const Case& one, std::span<const MPI_Comm> comms) {
     Timing timing = summary(seconds[which], batch);
     timing.wrong = all_ranks(wrong[which], MPI_SUM, control_);
     timing.calls = static_cast<std::uint64_t>(iterations) * static_cast<std::uint64_t>(batch);
+    const double per_call = 1e6 / static_cast<double>(timing.calls) / one.ranks;
+    double both[] = {cpu[which].user * per_call, cpu[which].system * per_call};
+    MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_DOUBLE, MPI_SUM, control_);
+    timing.cpu_us = {both[0], both[1]};
     if (counted_everywhere) {
       timing.carried = all_ranks(carried[which], MPI_MIN, control_);
       timing.carried_at_most = all_ranks(carried[which], MPI_MAX, control_);
@@ -202,29 +218,34 @@ Call Bench::call_of(const Case& one, MPI_Comm comm, std::size_t slot) {
           .comm = comm};
 }
 
-double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots) {
+/// Adds the CPU time to *cpu, unless that is nullptr.
+double Bench::run(const Case& one, MPI_Comm comm, std::size_t slots, CpuTime* cpu) {
   const Collective& collective = *options_.collective;
-  if (options_.form == Form::kPersistent) {
-    const std::span<MPI_Request> requests =
+  std::span<MPI_Request> requests;
+  if (options_.form == Form::kPersistent)
+    requests =
         requests_.of(collective, comm, slots, [&](std::size_t slot) { return call_of(one, comm, slot); });
-    const double start = mpi::begin_together(control_);
-    for (MPI_Request& request : requests) {
-      MPI_Start(&request);
-      MPI_Wait(&request, MPI_STATUS_IGNORE);
-    }
-    return mpi::now() - start;
-  }
   const double start = mpi::begin_together(control_);
+  const CpuTime before = cpu != nullptr ? cpu_time() : CpuTime();
   for (std::size_t slot = 0; slot < slots; ++slot) {
     if (options_.form == Form::kBlocking) {
       collective.call(call_of(one, comm, slot));
       continue;
     }
-    MPI_Request request;
-    collective.start(call_of(one, comm, slot), &request);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request started, *request = &started;
+    if (options_.form == Form::kPersistent)
+      MPI_Start(request = &requests[slot]);
+    else
+      collective.start(call_of(one, comm, slot), request);
+    MPI_Wait(request, MPI_STATUS_IGNORE);
   }
-  return mpi::now() - start;
+  const double took = mpi::now() - start;
+  if (cpu != nullptr) {
+    const CpuTime after = cpu_time();
+    cpu->user += after.user - before.user;
+    cpu->system += after.system - before.system;
+  }
+  return took;
 }
 
 std::uint64_t Bench::count_wrong(const Case& one, std::size_t slots, std::uint64_t shift) {

@@ -24,8 +24,14 @@
 
 namespace loom::bench {
 
+/// Of this process, in seconds.
+struct CpuTime {
+  double user = 0, system = 0;
+};
+
 struct Timing {
   double min_us = 0, avg_us = 0, p50_us = 0, max_us = 0;  // over the measurements
+  CpuTime cpu_us{};                                       // of a call, average over calls and ranks
   std::uint64_t wrong = 0;                                // elements, summed over calls and ranks
   std::uint64_t calls = 0;                                // measured calls
   std::optional<std::uint64_t> carried{};          // of these by loom, on the rank with the fewest; if known
@@ -83,7 +89,7 @@ class Bench {
   void make_room(const Case& one, std::size_t slots);
   void fill(const Case& one, std::size_t slots, std::uint64_t shift);
   Call call_of(const Case& one, MPI_Comm comm, std::size_t slot);
-  double run(const Case& one, MPI_Comm comm, std::size_t slots);
+  double run(const Case& one, MPI_Comm comm, std::size_t slots, CpuTime* cpu = nullptr);
   std::uint64_t count_wrong(const Case& one, std::size_t slots, std::uint64_t shift);
   std::optional<std::uint64_t> carried_calls();
   std::optional<double> floor_seconds(const Case& one);

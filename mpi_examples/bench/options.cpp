@@ -173,6 +173,8 @@ ParsedOptions parse_options(int argc, char** argv, int ranks) {
   app.add_flag("--require-loom", options.require_loom, "Fail unless loom carried every measured call");
   app.add_flag("--floor", options.floor,
                "Also measure what the machine itself needs: a flag's way, or reducing and copying as much");
+  app.add_flag("--cpu", options.cpu,
+               "Also tell the CPU time of a call, of the program and of the kernel, waiting included");
   app.add_option("--memory", options.memory,
                  "Where buffers lie: host, or on a CUDA device: device, managed, pool")
       ->check(CLI::IsMember({"host", "device", "managed", "pool"}))

@@ -41,6 +41,7 @@ struct Options {
   bool rotate_root = false;        // the root of each call is the rank after the one before's
   bool require_loom = false;
   bool floor = false;
+  bool cpu = false;
   std::string memory = "host";  // a word of mpi::set_memory_kinds
   int on_host = 0;              // ranks, the last ones, whose buffers lie on the host all the same
   std::string json_path;        // empty: none; "-": standard output

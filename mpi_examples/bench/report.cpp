@@ -87,6 +87,9 @@ void Report::begin(std::size_t rows) {
         text_,
         "# floor: the least that the machine itself needs, by turns: a cache line's way; or, from 1 MiB, "
         "each rank reducing its share where the operands lie and copying the others'\n");
+  if (options_.cpu)
+    loom::print(text_,
+                "# cpu: us of a rank for a call, in the program + in the kernel, for each communicator\n");
   if (!options_.peers.empty()) {
     loom::print(text_, "#{:>11} {:>11} {:>7} {:>5}   p50: {:>9}", "size", "count", "type", "op",
                 environment_.loom_active() ? "loom" : "as is");
@@ -139,6 +142,7 @@ void Report::add(const Case& one, const Measured& measured) {
     ordered_json side = {{"min_us", timing.min_us}, {"avg_us", timing.avg_us}, {"p50_us", timing.p50_us},
                          {"max_us", timing.max_us}, {"algbw", algbw},          {"busbw", busbw},
                          {"calls", timing.calls}};
+    if (options_.cpu) side["cpu_us"] = {{"user", timing.cpu_us.user}, {"system", timing.cpu_us.system}};
     side["wrong"] = options_.check ? ordered_json(timing.wrong) : ordered_json(nullptr);
     side["carried_by_loom"] = timing.carried ? ordered_json(*timing.carried) : ordered_json(nullptr);
     if (which > 0 && !options_.peers.empty())
@@ -167,6 +171,9 @@ void Report::add(const Case& one, const Measured& measured) {
                 100 * measured.floor_us / measured.timings[0].p50_us);
     row["floor_us"] = measured.floor_us;
   }
+  for (std::size_t which = 0; which < measured.timings.size() && options_.cpu; ++which)
+    loom::print(text_, "{} {:.2f} + {:.2f}", which == 0 ? "  cpu" : ",", measured.timings[which].cpu_us.user,
+                measured.timings[which].cpu_us.system);
   loom::print(text_, "\n");
   std::fflush(text_);
   rows_.push_back(std::move(row));
