@@ -239,17 +239,16 @@ static enum outcome wait_for(ompi_request_t** requests, bool* is_open, int numbe
   const double since = PMPI_Wtime(), limit = coll_loom_variables.timeout_s;
   enum outcome outcome = DONE;
   for (int next = 0; next < number && outcome == DONE;) {
-    if (requests[next] == NULL || REQUEST_COMPLETE(requests[next])) {
+    if (requests[next] == NULL || coll_loom_is_complete(requests[next])) {
       ++next;
       continue;
     }
     opal_progress();
     if (limit > 0 && PMPI_Wtime() - since > limit + more_s) outcome = LATE;
   }
-  opal_atomic_rmb();
   for (int i = 0; i < number; ++i) {
     if (requests[i] == NULL) continue;
-    is_open[i] = !REQUEST_COMPLETE(requests[i]);
+    is_open[i] = !coll_loom_is_complete(requests[i]);
     if (is_open[i]) {
       ompi_request_cancel(requests[i]);
     } else if (requests[i]->req_status.MPI_ERROR != OMPI_SUCCESS) {

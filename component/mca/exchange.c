@@ -119,7 +119,7 @@ static void forsake(struct coll_loom_exchanging* exchanging) {
   for (int i = 0; i < exchanging->under_way; ++i) {
     ompi_request_t** const request = &exchanging->requests[i];
     if (*request == NULL || *request == MPI_REQUEST_NULL) continue;
-    if (i < exchanging->receives && !REQUEST_COMPLETE(*request)) ompi_request_cancel(*request);
+    if (i < exchanging->receives && !coll_loom_is_complete(*request)) ompi_request_cancel(*request);
     ompi_request_free(request);
   }
   exchanging->under_way = 0;
@@ -203,8 +203,7 @@ static enum loom_exchanged test_step(struct coll_loom_module* self) {
   int ended = 0, error = OMPI_SUCCESS;
   for (int i = 0; i < exchanging->under_way; ++i) {
     ompi_request_t* const request = exchanging->requests[i];
-    if (!REQUEST_COMPLETE(request)) continue;
-    opal_atomic_rmb();
+    if (!coll_loom_is_complete(request)) continue;
     ++ended;
     if (request->req_status.MPI_ERROR != OMPI_SUCCESS)
       error = request->req_status.MPI_ERROR;
@@ -246,12 +245,13 @@ struct loom_standing coll_loom_exchange_standing(void* context) {
   const struct coll_loom_exchanging* const exchanging = &self->exchanging;
   if (is_with_peers(exchanging)) {
     int i = 0;
-    while (i + 1 < exchanging->under_way && REQUEST_COMPLETE(exchanging->requests[i])) ++i;
+    while (i + 1 < exchanging->under_way && coll_loom_is_complete(exchanging->requests[i])) ++i;
     return (struct loom_standing){.steps = 0,
                                   .awaited = exchanging->wanted.peers[i % exchanging->wanted.peer_count]};
   }
   bool has_received = true;
-  for (int i = 0; i < exchanging->receives; ++i) has_received &= REQUEST_COMPLETE(exchanging->requests[i]);
+  for (int i = 0; i < exchanging->receives; ++i)
+    has_received &= coll_loom_is_complete(exchanging->requests[i]);
   const int64_t distance = distance_of(exchanging);
   if (has_received) /* a long message has not been taken */
     return (struct loom_standing){.steps = exchanging->step + 1, .awaited = rank_at(self, -distance)};

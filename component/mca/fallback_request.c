@@ -56,7 +56,7 @@ int coll_loom_keep_for_request(ompi_communicator_t* communicator, const struct c
   if (error != OMPI_SUCCESS || request == NULL || request == MPI_REQUEST_NULL ||
       request == &ompi_request_empty)
     return error;
-  if (!request->req_persistent && (OMPI_COMM_IS_INTRINSIC(communicator) || REQUEST_COMPLETE(request)))
+  if (!request->req_persistent && (OMPI_COMM_IS_INTRINSIC(communicator) || coll_loom_is_complete(request)))
     return error; /* nobody can free the communicator, or need it */
   struct kept* const kept = malloc(sizeof *kept);
   if (kept == NULL) return error; /* the communicator may then go, as without loom */

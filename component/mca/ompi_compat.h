@@ -193,6 +193,12 @@ static inline int coll_loom_failed_rank(ompi_communicator_t* communicator) {
   return -1;
 }
 
+/* Acquire: what the request's end has written may be read then. REQUEST_COMPLETE leaves that to who calls it.
+ */
+static inline bool coll_loom_is_complete(const ompi_request_t* request) {
+  return __atomic_load_n((void* const*)&request->req_complete, __ATOMIC_ACQUIRE) == REQUEST_COMPLETED;
+}
+
 /* Whether Open MPI has been built with CUDA, and uses it in this process. Up to 4.1 MPIX_Query_cuda_support
  * tells the first alone. It is an extension, which a build may lack. */
 __attribute__((weak)) int MPIX_Query_cuda_support(void);

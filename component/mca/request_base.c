@@ -23,7 +23,7 @@ void coll_loom_request_drop(struct coll_loom_request_base* self) {
 }
 
 static int request_free(ompi_request_t** request) {
-  if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
+  if (!coll_loom_is_complete(*request)) return MPI_ERR_REQUEST;
   coll_loom_request_drop((struct coll_loom_request_base*)*request);
   *request = MPI_REQUEST_NULL;
   return OMPI_SUCCESS;

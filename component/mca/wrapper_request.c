@@ -10,7 +10,7 @@ static struct coll_loom_wrapper* waiting;
 static void await_inner(struct coll_loom_wrapper* self);
 
 static bool may_end(const struct coll_loom_wrapper* self) {
-  return self->error != OMPI_SUCCESS || REQUEST_COMPLETE(self->inner);
+  return self->error != OMPI_SUCCESS || coll_loom_is_complete(self->inner);
 }
 
 /* Returns whether it is complete. */
