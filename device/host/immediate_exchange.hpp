@@ -57,6 +57,10 @@ struct ExchangeTag {
   static constexpr bool has_come(std::uint64_t seen, std::uint64_t exchange) {
     return static_cast<std::int64_t>(seen - (exchange << kBits)) >= 0;
   }
+  /// Whether `seen` is of the exchange itself.
+  static constexpr bool is_of(std::uint64_t seen, std::uint64_t exchange) {
+    return seen >> kBits == exchange << kBits >> kBits;
+  }
 };
 static_assert(static_cast<unsigned>(Collective::kBarrier) < ExchangeTag::kOther);
 

@@ -353,9 +353,11 @@ void ImmediateExchangeOf<Area>::check_calls() const {
     const int rank = other_position(self_, k);
     // In a call of several, this rank looks at few of the others.
     for (std::uint64_t exchange = began_ != 0 ? began_ : exchange_; exchange <= exchange_; ++exchange) {
+      // Either line may still hold, or hold already, an exchange of another turn: this rank may be waiting
+      // for room for what it has not published yet, while a sender that has room is ahead.
       const std::uint64_t seen = line_of(rank, exchange).published.value();
-      if (seen == StepFlag::kAbandoned || !ExchangeTag::has_come(seen, exchange)) continue;
       const std::uint64_t flag = line_of(self_, exchange).published.value();
+      if (!ExchangeTag::is_of(seen, exchange) || !ExchangeTag::is_of(flag, exchange)) continue;
       if (is_broadcast(seen) && is_broadcast(flag)) continue;
       const CallNote its = note_in(rank, exchange, seen), mine = note_in(self_, exchange, flag);
       if (its != mine) throw DifferentCall(rank, its, mine, CallProgress::kMore);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -250,6 +251,31 @@ TEST(TieredExchange, TellsRanksWhoseBroadcastHasAnotherSize) {
     EXPECT_EQ(failures.all, kRanks) << "odd: " << odd;
     EXPECT_GE(more, 1);
   }
+}
+
+/// Ranks that wait for room have not written the line yet into which a sender with room has written: what
+/// lies there is of an earlier turn. (The root of a reduce knows more than the others of who has come.)
+TEST(TieredExchange, SeesNoDifferenceWhereRanksAreAheadOfALateOne) {
+  for (const std::size_t bytes : {8UL, 1024UL})
+    for (const bool in_tiers : {false, true}) {
+      const Failures failures = failures_of(
+          Tiers(places(kRanks, 8, 1), 3),
+          [&](int rank, ImmediateExchange& exchange, TieredExchange& tiered, Call call, Waiter& waiter) {
+            std::vector<std::byte> in(bytes), out(bytes);
+            call.in = in.data();
+            call.out = out.data();
+            call.count = bytes / sizeof(std::uint64_t);
+            const auto perform = [&](Collective collective) {
+              call.collective = collective;
+              in_tiers ? tiered.perform(call, waiter) : exchange.perform(call, waiter);
+            };
+            perform(Collective::kAllreduce);
+            perform(Collective::kReduce);
+            if (rank == kRanks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+            for (int at = 0; at < 300; ++at) perform(Collective::kBroadcast);
+          });
+      EXPECT_EQ(failures.all, 0) << bytes << " bytes" << (in_tiers ? " in tiers" : "");
+    }
 }
 
 TEST(Tiers, KnowHowManyShareACache) {
