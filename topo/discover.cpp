@@ -113,13 +113,15 @@ hwloc_const_nodeset_t nodes_of_first(hwloc_topology_t topology, hwloc_const_cpus
   return cpu != nullptr ? cpu->nodeset : nullptr;
 }
 
-/// The lowest CPU that shares the last-level cache of this one; itself where it has none.
-int first_of_last_cache(hwloc_topology_t topology, int cpu) {
-  int first = cpu;
-  for (hwloc_obj_t up = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(cpu)); up != nullptr;
-       up = up->parent)
-    if (hwloc_obj_type_is_dcache(up->type)) first = hwloc_bitmap_first(up->cpuset);
-  return first;
+/// See Place. Where no cache is known each CPU has one.
+int first_of_last_cache(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
+  const int cpu = hwloc_bitmap_first(cpus);
+  const hwloc_obj_t own = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(cpu));
+  hwloc_const_cpuset_t of_cache = own == nullptr ? nullptr : own->cpuset;
+  for (hwloc_obj_t up = own; up != nullptr; up = up->parent)
+    if (hwloc_obj_type_is_dcache(up->type)) of_cache = up->cpuset;
+  if (of_cache == nullptr) return cpu;
+  return hwloc_bitmap_isincluded(cpus, of_cache) ? hwloc_bitmap_first(of_cache) : Place::kSeveralCaches;
 }
 
 }  // namespace
@@ -143,7 +145,7 @@ Place Machine::place_of_this_thread(const HostId& host) const {
   if (const int first = hwloc_bitmap_first(cpus.get()); first >= 0) {
     place.first_cpu = first;
     place.cpu_count = hwloc_bitmap_weight(cpus.get());
-    place.first_of_cache = first_of_last_cache(topology_, first);
+    place.first_of_cache = first_of_last_cache(topology_, cpus.get());
     const hwloc_const_nodeset_t nodes = nodes_of_first(topology_, cpus.get());
     if (nodes != nullptr && hwloc_bitmap_first(nodes) >= 0) place.numa_node = hwloc_bitmap_first(nodes);
   }

@@ -20,10 +20,13 @@ struct HostId {
 /// Where a rank runs on its host. Plain data: it travels between ranks as bytes.
 struct Place {
   HostId host;
-  std::int32_t numa_node = 0;       ///< operating system index of the NUMA node, 0 where there is just one
-  std::int32_t first_cpu = 0;       ///< lowest operating system index among the CPUs that the rank may run on
-  std::int32_t cpu_count = 1;       ///< number of CPUs that the rank may run on
-  std::int32_t first_of_cache = 0;  ///< lowest index of a CPU that shares the last-level cache of first_cpu
+  std::int32_t numa_node = 0;  ///< operating system index of the NUMA node, 0 where there is just one
+  std::int32_t first_cpu = 0;  ///< lowest operating system index among the CPUs that the rank may run on
+  std::int32_t cpu_count = 1;  ///< number of CPUs that the rank may run on
+  /// Lowest index of a CPU that shares the last-level cache of first_cpu; kSeveralCaches: the rank may also
+  /// run on CPUs that do not.
+  std::int32_t first_of_cache = 0;
+  static constexpr std::int32_t kSeveralCaches = -1;
 };
 
 /// One host of a communicator.

@@ -141,8 +141,9 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
   try {
     algorithm = selector_.leading(call, choose_when_linked(call));
     if (algorithm == Algorithm::kFallback) return nullptr;
-    if (algorithm == Algorithm::kTiered) algorithm = Algorithm::kImmediate;  // a lane's slots have no tiers
-    if (algorithm == Algorithm::kTieredCico) algorithm = Algorithm::kCico;   // nor its CICO buffer groups
+    // A lane has no tiers, and no groups.
+    if (algorithm == Algorithm::kTiered || algorithm == Algorithm::kTieredCico)
+      algorithm = selector_.in_one_group(call);
     // Where ranks describe different calls, none gets a lane: whoever carries these looks at their sizes as
     // they come.
     if (execution_.all_have(signature_of(call, algorithm, member_.bootstrap.size())))

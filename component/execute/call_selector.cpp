@@ -64,7 +64,10 @@ Choice CallSelector::choose(const device::Call& call, bool may_wait) {
 }
 
 Window& CallSelector::window_of(const device::Call& call, Algorithm usual) {
-  return links_.tuner->of(call.collective, whole_message_of(call), usual == Algorithm::kImmediate);
+  const Tuner::Usual kind = usual == Algorithm::kImmediate ? Tuner::Usual::kImmediate
+                            : row_of(usual).varies         ? Tuner::Usual::kVarying
+                                                           : Tuner::Usual::kOther;
+  return links_.tuner->of(call.collective, whole_message_of(call), kind);
 }
 
 Algorithm CallSelector::leading(const device::Call& call, Choice choice) {

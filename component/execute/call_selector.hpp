@@ -71,12 +71,22 @@ class CallSelector {
     if (choice == nullptr) return Algorithm::kFallback;
     if (!choice->candidate && choice->algorithm == Algorithm::kTiered) return Algorithm::kTiered;
     if (choice->algorithm != Algorithm::kImmediate) return Algorithm::kFallback;
-    if (choice->candidate) window = &links_.tuner->of(call.collective, whole_message_of(call), true);
+    if (choice->candidate)
+      window = &links_.tuner->of(call.collective, whole_message_of(call), Tuner::Usual::kImmediate);
     return window == nullptr || window->is_plain() ? Algorithm::kImmediate : Algorithm::kFallback;
   }
 
   /// What a call that does not wait uses of the two: only blocking calls are timed.
   Algorithm leading(const device::Call& call, Choice choice);
+  /// What carries it among all ranks alike: kImmediate or kCico.
+  Algorithm in_one_group(const device::Call& call) const {
+    const std::size_t bytes = bytes_of(call);
+    return device::offered_bytes(call.collective, bytes, member_.bootstrap.size()) <=
+                       most_exchanged(conditions(), call.collective, false) &&
+                   row_of(Algorithm::kImmediate).can(conditions(), call.collective, bytes)
+               ? Algorithm::kImmediate
+               : Algorithm::kCico;
+  }
   /// Performs a call for which choose() has named a candidate. Returns the algorithm that has carried it.
   /// Throws as Execution::perform().
   Algorithm perform_probing(const device::Call& call, Choice choice);

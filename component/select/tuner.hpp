@@ -160,10 +160,11 @@ class Window {
   std::array<Probe, 2> probes_;
 };
 
-/// The windows of one communicator's links: two for each collective and power of two of the whole message,
-/// one where an immediate exchange is the usual algorithm and one where it is not.
+/// The windows of one communicator's links: for each collective and power of two of the whole message one for
+/// each kind of usual algorithm, so that the two that are compared never change places in a window.
 class Tuner {
  public:
+  enum class Usual : std::uint8_t { kImmediate, kVarying, kOther };  ///< kVarying: AlgorithmRow::varies
   Tuner() {
     for (auto& of_collective : windows_)
       for (std::size_t size = kLongSize; size < kSizes; ++size)
@@ -171,14 +172,14 @@ class Tuner {
   }
 
   /// collective: one whose size all ranks know. Sizes (2^(k-1), 2^k] share a window.
-  Window& of(device::Collective collective, std::size_t whole_bytes, bool usually_immediate = false) {
+  Window& of(device::Collective collective, std::size_t whole_bytes, Usual usual = Usual::kOther) {
     if (collective == device::Collective::kReduceScatterV) collective = device::Collective::kReduceScatter;
     if (collective == device::Collective::kAllGatherV) collective = device::Collective::kAllGather;
     assert(static_cast<std::size_t>(collective) < kCollectives);
     const auto width = static_cast<std::size_t>(std::bit_width(whole_bytes > 0 ? whole_bytes - 1 : 0));
     return windows_[static_cast<std::size_t>(collective)]
                    [std::clamp(width, kLeastWidth, kLeastWidth + kSizes - 1) - kLeastWidth]
-                   [usually_immediate];
+                   [static_cast<std::size_t>(usual)];
   }
 
  private:
@@ -186,7 +187,7 @@ class Tuner {
   static constexpr std::size_t kLeastWidth = 14, kSizes = 18;  // to 16 KiB, ... to 2 GiB
   static constexpr std::size_t kLongSize = 20 - kLeastWidth;   // above 512 KiB
   static constexpr std::size_t kCollectives = static_cast<std::size_t>(device::Collective::kExscan) + 1;
-  std::array<std::array<std::array<Window, 2>, kSizes>, kCollectives> windows_;
+  std::array<std::array<std::array<Window, 3>, kSizes>, kCollectives> windows_;
 };
 
 }  // namespace loom

@@ -10,8 +10,9 @@ namespace loom::device {
 
 int most_in_cache(std::span<const TierPlace> places) {
   std::map<std::pair<std::int32_t, std::int32_t>, int> ranks_of;
-  int most = 0;
-  for (const TierPlace& place : places) most = std::max(most, ++ranks_of[{place.numa_node, place.cache}]);
+  int most = 1;
+  for (const TierPlace& place : places)
+    if (place.cache >= 0) most = std::max(most, ++ranks_of[{place.numa_node, place.cache}]);
   return most;
 }
 

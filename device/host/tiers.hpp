@@ -11,11 +11,11 @@ namespace loom::device {
 
 /// What a rank shares with others of its host, named by numbers: equal ones, the same.
 struct TierPlace {
-  std::int32_t cache = 0;      ///< the last one, in its NUMA node
+  std::int32_t cache = 0;      ///< the last one, in its NUMA node; negative: one of several
   std::int32_t numa_node = 0;  ///< those of one stand side by side, and so mostly come into one group
 };
 
-/// The most ranks that share one.
+/// The most ranks that share one, as far as is known.
 int most_in_cache(std::span<const TierPlace> places);
 
 /// Ranks stand in positions, so that each subtree is a range of them: in order of rank, where ranks are

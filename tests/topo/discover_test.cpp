@@ -33,7 +33,7 @@ TEST(Machine, PlacesTheThreadWhereItIsBound) {
   sched_setaffinity(0, sizeof(before), &before);
 }
 
-/// The lowest CPU that shares the last-level cache of CPU 1, on such a machine.
+/// Of a thread that is bound, on such a machine.
 int first_of_cache_on(const char* machine) {
   setenv("HWLOC_SYNTHETIC", machine, 1);
   setenv("HWLOC_THISSYSTEM", "1", 1);  // that it asks this machine for the binding
@@ -53,6 +53,11 @@ TEST(Machine, SaysWhichRanksShareALastLevelCache) {
   EXPECT_EQ(first_of_cache_on("l3:4 core:1 pu:1"), 1);
   EXPECT_EQ(first_of_cache_on("l2:1 core:4 pu:1"), 0) << "the last one there is";
   EXPECT_EQ(first_of_cache_on("core:4 pu:1"), 1) << "none is known";
+  CPU_SET(0, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(first_of_cache_on("l3:2 l2:2 core:1 pu:1"), 0);
+  EXPECT_EQ(first_of_cache_on("l3:4 core:1 pu:1"), Place::kSeveralCaches);
+  EXPECT_EQ(first_of_cache_on("core:4 pu:1"), Place::kSeveralCaches);
   sched_setaffinity(0, sizeof(before), &before);
 }
 

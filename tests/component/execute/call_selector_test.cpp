@@ -213,6 +213,52 @@ TEST_P(TunedCalls, MayTakeTheFastPathOnSomeRanks) {
   });
 }
 
+/// Small calls by a rule, on ranks of which some take the fast path.
+TEST(TieredCalls, MayTakeTheFastPathOnSomeRanks) {
+  loom_parameters parameters{};
+  parameters.tune = "all:tiered";
+  Job job{.ranks = 6, .parameters = parameters};
+  job.run([](Rank& self) {
+    const auto communicator = self.connect();
+    ASSERT_NE(communicator, nullptr);
+    constexpr Collective kTiered[] = {Collective::kBroadcast, Collective::kAllreduce, Collective::kReduce,
+                                      Collective::kBroadcast, Collective::kAllGather};
+    int fast = 0;
+    for (int call = 0; call < 400; ++call) {
+      const Collective collective = kTiered[static_cast<std::size_t>(call) % std::size(kTiered)];
+      if (self.rank() % 2 == 0 || call < 100) {
+        check_call(self, *communicator, collective, 5, false, call);
+        continue;
+      }
+      // As check_call(), but by perform_middle() where that takes it.
+      std::vector<std::int32_t> in = operands<std::int32_t>(self.rank(), 5, call), out(5UL * 6, -1);
+      const device::Call each{.collective = collective,
+                              .in = bytes_of(in),
+                              .out = bytes_of(out),
+                              .count = 5,
+                              .type = device::Type::kInt32,
+                              .op = device::Op::kSum,
+                              .root = call % self.size()};
+      if (communicator->perform_middle(each))
+        ++fast;
+      else
+        ASSERT_TRUE(communicator->perform(each));
+      const std::vector<std::int32_t> expected = collective == Collective::kAllreduce
+                                                     ? expected_sum<std::int32_t>(self.size(), 5, call)
+                                                     : operands<std::int32_t>(each.root, 5, call);
+      const bool is_rooted = collective == Collective::kReduce || each.root == self.rank();
+      if (collective == Collective::kAllreduce || (collective == Collective::kBroadcast && !is_rooted)) {
+        out.resize(5);
+        EXPECT_EQ(out, expected) << "call " << call;
+      }
+    }
+    if (self.rank() % 2 == 1) {
+      EXPECT_EQ(fast, 300);
+    }
+    EXPECT_EQ(ForcedTuner::performed(*communicator, Algorithm::kTiered), 400U);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, TunedCalls, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
 

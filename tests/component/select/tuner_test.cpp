@@ -233,7 +233,11 @@ TEST(Window, IsOneForEachCollectiveAndPowerOfTwo) {
   EXPECT_FALSE(same(1 << 20, 2 << 20));
   EXPECT_TRUE(same(0, 1));
   EXPECT_TRUE(same(std::size_t{1} << 40, ~std::size_t{0}));
-  EXPECT_NE(&tuner.of(Collective::kReduce, 1 << 20, false), &tuner.of(Collective::kReduce, 1 << 20, true));
+  using enum Tuner::Usual;
+  EXPECT_NE(&tuner.of(Collective::kReduce, 1 << 20, kOther),
+            &tuner.of(Collective::kReduce, 1 << 20, kImmediate));
+  EXPECT_NE(&tuner.of(Collective::kReduce, 1 << 20, kOther),
+            &tuner.of(Collective::kReduce, 1 << 20, kVarying));
   EXPECT_NE(&tuner.of(Collective::kReduce, 1 << 20), &tuner.of(Collective::kAllToAll, 1 << 20));
   EXPECT_EQ(&tuner.of(Collective::kReduceScatter, 1 << 20), &tuner.of(Collective::kReduceScatterV, 1 << 20));
 }

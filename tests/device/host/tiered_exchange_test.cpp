@@ -279,6 +279,7 @@ TEST(TieredExchange, SeesNoDifferenceWhereRanksAreAheadOfALateOne) {
 }
 
 TEST(Tiers, KnowHowManyShareACache) {
+  EXPECT_EQ(most_in_cache(std::vector<TierPlace>(8, {-1, 0})), 1) << "ranks that are not bound";
   EXPECT_EQ(most_in_cache(places(12, 5, 2)), 5);
   EXPECT_EQ(most_in_cache(std::vector<TierPlace>{{0, 0}, {0, 1}, {0, 1}}), 2)
       << "a cache is one of its NUMA node";
