@@ -164,6 +164,13 @@ TEST(CicoGroups, NeedLessFromThirtyTwoRanksOn) {
           EXPECT_LT(1.2 * grouped.ns, flat.ns) << name << ", " << ranks << " ranks, " << bytes << " bytes";
           EXPECT_LT(grouped.most_lines, flat.most_lines);
         }
+      // An all-gather gains where several caches take part.
+      const bool one_cache = ranks <= 56 && std::string(name) == "xeon-8480x2";
+      for (const std::size_t bytes : {256U, 1024U}) {
+        const double flat = counts(all, Way::kCico, Collective::kAllGather, bytes).ns;
+        const double grouped = counts(all, Way::kTieredCico, Collective::kAllGather, bytes).ns;
+        EXPECT_LT((one_cache ? 0.8 : 1.3) * grouped, flat) << name << ", " << ranks << " ranks, " << bytes;
+      }
     }
 }
 
@@ -180,6 +187,14 @@ TEST(Tiers, NeedLessFromThirtyTwoRanksOn) {
         const Counts tiered = counts(all, Way::kTiered, collective, bytes);
         EXPECT_LT(1.2 * tiered.ns, flat.ns) << name << ", " << ranks << " ranks";
         EXPECT_LT(tiered.most_lines, flat.most_lines);
+      }
+      // A broadcast while it fits beside its flag, and further where many ranks share a cache.
+      const bool many_in_cache = std::string(name) != "epyc-7763x2-nps4";
+      for (const std::size_t bytes : {8U, 112U, 1024U}) {
+        if (bytes > 120 && !many_in_cache) continue;
+        const double flat = counts(all, Way::kImmediate, Collective::kBroadcast, bytes).ns;
+        const double tiered = counts(all, Way::kTiered, Collective::kBroadcast, bytes).ns;
+        EXPECT_LT(1.1 * tiered, flat) << name << ", " << ranks << " ranks, " << bytes << " bytes";
       }
     }
 }
