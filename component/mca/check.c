@@ -225,42 +225,67 @@ static int judge_lists(const void* of_all, int ranks, struct text* text) {
 }
 
 /* Each rank tells the first one what it calls, and that one judges and answers. So one rank knows who has not
- * come; memory for the lists of all is needed there alone; and whoever comes too late finds an answer. */
+ * come; memory for the lists of all is needed there alone; and whoever comes too late finds an answer. A rank
+ * that gives up says so by an empty message: no other is empty. The first rank looks for one before it
+ * answers. (If the two cross, the first rank makes the call in vain.) */
 enum { TO_FIRST = COLL_LOOM_TAG - 2, ANSWER = TO_FIRST - 1, MOST_ANSWERS = 128 };
 /* In an answer, beside the error class: the ranks compare no more calls of this communicator. */
 static const uint64_t ENDED = UINT64_C(1) << 32;
 
 enum outcome { DONE, LATE, FAILED };
 
-/* Waits until all messages are complete, or coll_loom_timeout has passed, and more_s. Then `is_open` says
- * which are not complete; they are given up. What cannot be cancelled goes on, and its memory stays. */
-static enum outcome wait_for(ompi_request_t** requests, bool* is_open, int number, double more_s,
-                             int* error) {
+/* Of Open MPI (ULFM), which fails a pending message only when its own functions wait. */
+static bool hears_of_failure(const struct coll_loom_module* self, int* error) {
+  if (!coll_loom_hears_of_failures()) return false;
+  if (coll_loom_is_revoked(self->communicator))
+    *error = COLL_LOOM_REVOKED;
+  else if (coll_loom_has_failed_rank(self->communicator))
+    *error = COLL_LOOM_PROC_FAILED;
+  else
+    return false;
+  return true;
+}
+
+/* Whether the message is complete. */
+static bool is_complete(const ompi_request_t* request, int* error) {
+  if (!coll_loom_is_complete(request)) return false;
+  if (request->req_status.MPI_ERROR != OMPI_SUCCESS) *error = request->req_status.MPI_ERROR;
+  return true;
+}
+
+/* Waits until all messages are complete, one has failed, or coll_loom_timeout has passed, and more_s.
+ * `is_open` then says which are not complete; they are given up. What cannot be cancelled goes on, and its
+ * memory stays. */
+static enum outcome wait_for(struct coll_loom_module* self, ompi_request_t** requests, size_t bytes,
+                             bool* is_open, int number, double more_s, int* error) {
+  enum { TURNS_PER_LOOK = 64 };
   const double since = PMPI_Wtime(), limit = coll_loom_variables.timeout_s;
-  enum outcome outcome = DONE;
-  for (int next = 0; next < number && outcome == DONE;) {
-    if (requests[next] == NULL || coll_loom_is_complete(requests[next])) {
+  bool is_late = false;
+  *error = OMPI_SUCCESS;
+  for (int next = 0, turns = 1; next < number && *error == OMPI_SUCCESS; ++turns) {
+    if (requests[next] == NULL || is_complete(requests[next], error)) {
       ++next;
       continue;
     }
+    if (is_late) break;
     opal_progress();
-    if (limit > 0 && PMPI_Wtime() - since > limit + more_s) outcome = LATE;
+    if (turns % TURNS_PER_LOOK == 0 && hears_of_failure(self, error)) break;
+    is_late =
+        limit > 0 && PMPI_Wtime() - since > limit + more_s; /* one more look: this rank may have slept */
   }
+  bool all = true;
   for (int i = 0; i < number; ++i) {
     if (requests[i] == NULL) continue;
-    is_open[i] = !coll_loom_is_complete(requests[i]);
-    if (is_open[i]) {
-      ompi_request_cancel(requests[i]);
-    } else if (requests[i]->req_status.MPI_ERROR != OMPI_SUCCESS) {
-      *error = requests[i]->req_status.MPI_ERROR;
-      outcome = FAILED;
-    }
+    const bool has_ended = is_complete(requests[i], error);
+    is_open[i] = !has_ended || (bytes > 0 && requests[i]->req_status._ucount != bytes);
+    all &= !is_open[i];
+    if (!has_ended) ompi_request_cancel(requests[i]);
     ompi_request_free(&requests[i]);
   }
-  return outcome;
+  return *error != OMPI_SUCCESS ? FAILED : all ? DONE : LATE;
 }
 
-/* For the first rank: hears `bytes` of each other rank. */
+/* For the first rank: hears `bytes` of each other rank. `is_open`: of those that have not come, or left. */
 static enum outcome hear(struct coll_loom_module* self, char* all, size_t bytes, bool* is_open, int* error) {
   const int ranks = ompi_comm_size(self->communicator);
   ompi_request_t** const requests = calloc((size_t)ranks, sizeof(ompi_request_t*));
@@ -268,28 +293,50 @@ static enum outcome hear(struct coll_loom_module* self, char* all, size_t bytes,
   for (int rank = 1; rank < ranks && *error == OMPI_SUCCESS; ++rank)
     *error = MCA_PML_CALL(irecv(all + (size_t)rank * bytes, bytes, &ompi_mpi_byte.dt, rank, TO_FIRST,
                                 self->communicator, &requests[rank]));
-  const enum outcome outcome = *error == OMPI_SUCCESS ? wait_for(requests, is_open, ranks, 0, error) : FAILED;
+  enum outcome outcome =
+      *error == OMPI_SUCCESS ? wait_for(self, requests, bytes, is_open, ranks, 0, error) : FAILED;
+  for (int rank = 1; rank < ranks && outcome == DONE; ++rank) {
+    int has_left = 0;
+    ompi_status_public_t status;
+    *error = MCA_PML_CALL(iprobe(rank, TO_FIRST, self->communicator, &has_left, &status));
+    if (*error != OMPI_SUCCESS) outcome = FAILED;
+    is_open[rank] = has_left;
+  }
+  for (int rank = 1; rank < ranks && outcome == DONE; ++rank)
+    if (is_open[rank]) outcome = LATE;
   free(requests);
   return outcome;
 }
 
-/* The words live as long as the program: a rank that comes late may read one then. */
+/* For the others. The module stays, so that the communicator's id is in use as long as the message may come.
+ */
+static void say_left(struct coll_loom_module* self) {
+  ompi_request_t* request = NULL;
+  if (MCA_PML_CALL(isend(&self->checks_have_ended, 0, &ompi_mpi_byte.dt, 0, TO_FIRST,
+                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request)) == OMPI_SUCCESS)
+    ompi_request_free(&request);
+}
+
+/* For the first rank. The words live as long as the program: a rank that comes late may read one then. */
 static void answer(struct coll_loom_module* self, int error, bool ended) {
   static uint64_t words[2][MOST_ANSWERS];
   const int known = error >= 0 && error < MOST_ANSWERS ? error : MPI_ERR_OTHER;
   uint64_t* const word = &words[ended][known];
   __atomic_store_n(word, (uint64_t)known | (ended ? ENDED : 0), __ATOMIC_RELAXED);
   for (int rank = 1; rank < ompi_comm_size(self->communicator); ++rank) {
-    ompi_request_t* request;
+    ompi_request_t* request = NULL;
     if (MCA_PML_CALL(isend(word, sizeof *word, &ompi_mpi_byte.dt, rank, ANSWER, MCA_PML_BASE_SEND_STANDARD,
                            self->communicator, &request)) == OMPI_SUCCESS)
       ompi_request_free(&request);
   }
 }
 
-/* Later calls fail, too: messages of this one may still come. */
+/* Later calls fail, too: messages of this one may still come. They must not reach another communicator with
+ * the same id, so this one stays for the rest of the program. */
 static void end_checks(struct coll_loom_module* self, enum outcome outcome, int* error) {
   self->checks_have_ended = true;
+  OBJ_RETAIN(self->communicator);
+  if (*error < 0) *error = MPI_ERR_OTHER; /* not a class */
   if (outcome == FAILED) self->error = *error;
   const int class = coll_loom_fail_alone(self, outcome == LATE ? LOOM_ERR_TIMEOUT : LOOM_ERR_PEER_FAILED);
   if (outcome == LATE) *error = class;
@@ -304,7 +351,7 @@ static void name_missing(struct text* text, const bool* is_open, int ranks) {
   for (int rank = 1; rank < ranks; ++rank)
     if (is_open[rank] && ++named <= MOST_NAMED) say(text, "%s %d", named > 1 ? "," : "", rank);
   if (named > MOST_NAMED) say(text, ", and %d more", named - MOST_NAMED);
-  say(text, " of %d. The others make this call.", ranks);
+  say(text, " of %d, or it has given up waiting. The others make this call.", ranks);
 }
 
 /* On the first rank. False: the checks have ended. */
@@ -339,32 +386,37 @@ static bool tell_and_obey(struct coll_loom_module* self, const void* mine, size_
     uint64_t answer;
     char mine[];
   }* const told = malloc(sizeof *told + bytes);
-  ompi_request_t* requests[2] = {NULL, NULL};
-  bool is_open[2] = {false, false};
+  ompi_request_t *answered = NULL, *sent = NULL;
+  bool is_open = false;
   enum outcome outcome = FAILED;
   *error = MPI_ERR_NO_MEM;
   if (told != NULL) {
     memcpy(told->mine, mine, bytes);
     *error = MCA_PML_CALL(irecv(&told->answer, sizeof told->answer, &ompi_mpi_byte.dt, 0, ANSWER,
-                                self->communicator, &requests[0]));
+                                self->communicator, &answered));
     if (*error == OMPI_SUCCESS)
       *error = MCA_PML_CALL(isend(told->mine, bytes, &ompi_mpi_byte.dt, 0, TO_FIRST,
-                                  MCA_PML_BASE_SEND_STANDARD, self->communicator, &requests[1]));
-    if (*error == OMPI_SUCCESS) outcome = wait_for(requests, is_open, 2, until_the_first_is_late, error);
+                                  MCA_PML_BASE_SEND_STANDARD, self->communicator, &sent));
+    if (*error == OMPI_SUCCESS)
+      outcome = wait_for(self, &answered, sizeof told->answer, &is_open, 1, until_the_first_is_late, error);
   }
-  if (outcome == DONE) {
-    const uint64_t answer = told->answer;
-    free(told);
-    *error = (int)(answer & (ENDED - 1));
-    if ((answer & ENDED) == 0) return true;
+  if (outcome == DONE && (told->answer & ENDED) != 0) { /* the first rank may not take what was sent */
+    *error = (int)(told->answer & (ENDED - 1));
     end_checks(self, FAILED, error);
     return false;
   }
+  if (outcome == DONE) outcome = wait_for(self, &sent, 0, &is_open, 1, until_the_first_is_late, error);
+  if (outcome == DONE) {
+    *error = (int)told->answer;
+    free(told);
+    return true;
+  }
   if (outcome == LATE)
     say(text,
-        "no answer within %.1f s from rank 0, which compares what the ranks call: it has not come to "
-        "this call, or waits for others.",
+        "no answer within %.1f s from rank 0, which compares what the ranks call: it has not come to this "
+        "call, or waits for others.",
         coll_loom_variables.timeout_s + until_the_first_is_late);
+  say_left(self);
   end_checks(self, outcome, error);
   return false;
 }
@@ -386,20 +438,24 @@ bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args*
   mine.fields[START_ORDER] =
       form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
   struct text text = {.length = 0}, named;
+  const size_t bytes = 2 * (size_t)ranks * sizeof(uint64_t);
+  uint64_t* const list = mine.lists ? malloc(bytes) : NULL;
+  if (mine.lists && list == NULL) {
+    *error = MPI_ERR_NO_MEM;
+    coll_loom_no_memory(self);
+    if (rank != 0) say_left(self);
+    end_checks(self, FAILED, error);
+    if (rank == 0) answer(self, *error, true);
+    return false;
+  }
   bool goes_on = compare(self, &mine, sizeof mine, judge_signatures, &text, error);
   bool is_named = goes_on;
   if (goes_on && *error == MPI_SUCCESS && mine.lists) {
     is_named = false;
-    const size_t bytes = 2 * (size_t)ranks * sizeof(uint64_t);
-    uint64_t* const list = malloc(bytes);
-    if (list == NULL) {
-      *error = coll_loom_fail_alone(self, coll_loom_no_memory(self));
-      return false;
-    }
     list_exchanges(args, rank, ranks, list);
     goes_on = compare(self, list, bytes, judge_lists, &text, error);
-    free(list);
   }
+  free(list);
   if (text.length > 0) {
     named.length = 0;
     if (!is_named) say(&named, "%s: ", loom_collective_name(args->collective));

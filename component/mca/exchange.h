@@ -6,8 +6,9 @@
 #include "component/mca/coll_loom.h"
 
 /* Among the tags of collectives none is free in 4.1. pml/ucx has 24 bits for tags, and mtl/ofi down to 20:
- * those of this one are not a program's tag either. Nonblocking collectives count down through it: an
- * exchange would have to be under way with the four-millionth of them. The next four are loom's, too. */
+ * those of this one are not a program's tag either. Nonblocking collectives of the fallback component count
+ * down through it: one of four million would have to be under way at the same time. The next four are loom's,
+ * too. */
 enum { COLL_LOOM_TAG = -(1 << 22) - (1 << 18) };
 
 /* For loom_bootstrap.exchange; context: the module. Waits. Keeps an error of Open MPI's in self->error. */

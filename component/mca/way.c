@@ -152,7 +152,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     case COLL_LOOM_DECLINED:
       coll_loom_fall_back(self, args->collective, LOOM_NOT_CONNECTED, NULL, NULL);
       return COLL_LOOM_BY_FALLBACK;
-    case COLL_LOOM_COLD: /* also for a call from inside a set-up, which is not the program's */
+    case COLL_LOOM_COLD:
       return COLL_LOOM_BY_FALLBACK;
   }
   return COLL_LOOM_BY_FALLBACK;

@@ -143,16 +143,18 @@ int make_call(const std::string& which, bool odd_one_out, int rank, int ranks, i
 }
 
 /// 0: right.
-int come_late(bool is_late, bool connects_first) {
+int come_late(bool is_late, bool connects_first, bool falls_back) {
   constexpr double kLateBy = 3.5, kSoon = 0.5;
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   int one = 1, wrong = 0;
+  MPI_Op op = MPI_MAX;
+  if (falls_back) MPI_Op_create([](void*, void*, int*, MPI_Datatype*) {}, 1, &op);
   std::vector<double> took;
   const auto call = [&] {
     const double begin = MPI_Wtime();
-    const int error = MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_MAX, comm);
+    const int error = MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, op, comm);
     took.push_back(MPI_Wtime() - begin);
     return error;
   };
@@ -170,6 +172,7 @@ int come_late(bool is_late, bool connects_first) {
     for (const double s : took) std::fprintf(stderr, " %.2f s", s);
     std::fprintf(stderr, "\n");
   }
+  if (falls_back) MPI_Op_free(&op);
   MPI_Comm_free(&comm);
   return wrong;
 }
@@ -184,7 +187,8 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const bool connects_first = argc > 2 && std::string(argv[argc - 1]) == "connected";
   if (argc > 2 && std::string(argv[1]) == "late") {
-    int wrong_late = come_late(rank == std::atoi(argv[2]), connects_first);
+    int wrong_late =
+        come_late(rank == std::atoi(argv[2]), connects_first, std::string(argv[argc - 1]) == "fallback");
     MPI_Allreduce(MPI_IN_PLACE, &wrong_late, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
     MPI_Finalize();
     return wrong_late;
