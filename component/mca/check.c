@@ -1,11 +1,8 @@
 #include "component/mca/check.h"
 
-#include <stdarg.h>
-
-#include "component/mca/exchange.h"
+#include "component/mca/check_exchange.h"
 #include "component/mca/persistent.h"
 #include "component/mca/setup.h"
-#include "ompi/mca/pml/pml.h"
 
 /* What all ranks must give alike. The collective decides which fields mean something; the others are 0. */
 enum field { COLLECTIVE, FORM, START_ORDER, ROOT, OPERATION, IN_PLACE, BYTES, RECEIVED, TYPES, FIELDS };
@@ -105,20 +102,7 @@ static void list_exchanges(const struct coll_loom_args* args, int rank, int rank
   }
 }
 
-struct text {
-  char of[1024];
-  size_t length;
-};
-__attribute__((format(printf, 2, 3))) static void say(struct text* text, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const int written = vsnprintf(text->of + text->length, sizeof text->of - text->length, format, arguments);
-  va_end(arguments);
-  if (written > 0) text->length += (size_t)written;
-  if (text->length >= sizeof text->of) text->length = sizeof text->of - 1;
-}
-
-static void say_value(struct text* text, enum field field, const uint64_t fields[FIELDS]) {
+static void say_value(struct coll_loom_text* text, enum field field, const uint64_t fields[FIELDS]) {
   static const char* const operations[] = {"",         "MPI_MAX",    "MPI_MIN",   "MPI_SUM", "MPI_PROD",
                                            "MPI_LAND", "MPI_BAND",   "MPI_LOR",   "MPI_BOR", "MPI_LXOR",
                                            "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC"};
@@ -128,29 +112,29 @@ static void say_value(struct text* text, enum field field, const uint64_t fields
                                       [COLL_LOOM_PERSISTENT_FORM] = "persistent"};
   switch (field) {
     case COLLECTIVE:
-      say(text, "%s", loom_collective_name((enum loom_collective)value));
+      coll_loom_say(text, "%s", loom_collective_name((enum loom_collective)value));
       return;
     case FORM:
-      say(text, "%s", forms[value]);
+      coll_loom_say(text, "%s", forms[value]);
       return;
     case START_ORDER:
-      say(text, "%s", value ? "true" : "false");
+      coll_loom_say(text, "%s", value ? "true" : "false");
       return;
     case OPERATION:
       if (value > 0 && value <= sizeof operations / sizeof *operations)
-        say(text, "%s", operations[value - 1]);
+        coll_loom_say(text, "%s", operations[value - 1]);
       else
-        say(text, "%s", value == UINT64_MAX ? "an operation of its own" : "another operation");
+        coll_loom_say(text, "%s", value == UINT64_MAX ? "an operation of its own" : "another operation");
       return;
     case IN_PLACE:
-      say(text, "%s", value ? "given" : "not given");
+      coll_loom_say(text, "%s", value ? "given" : "not given");
       return;
     case BYTES:
       if (fields[COLLECTIVE] == LOOM_REDUCE_SCATTER)
-        return say(text, "counts with the hash %016" PRIx64, value);
+        return coll_loom_say(text, "counts with the hash %016" PRIx64, value);
       /* fall through */
     default:
-      say(text, "%" PRIu64, value);
+      coll_loom_say(text, "%" PRIu64, value);
   }
 }
 
@@ -176,31 +160,33 @@ static enum field first_difference(const struct signature* all, int ranks, int* 
   return FIELDS;
 }
 
-static void describe(struct text* text, const struct signature* all, int ranks, enum field field, int usual) {
+static void describe(struct coll_loom_text* text, const struct signature* all, int ranks, enum field field,
+                     int usual) {
   enum { MOST_NAMED = 6 };
   int named = 0;
-  say(text, "%s: %s differs.", loom_collective_name((enum loom_collective)all[usual].fields[COLLECTIVE]),
-      of_field[field].what);
+  coll_loom_say(text, "%s: %s differs.",
+                loom_collective_name((enum loom_collective)all[usual].fields[COLLECTIVE]),
+                of_field[field].what);
   if (field != TYPES) {
-    say(text, " Usual (rank %d): ", usual);
+    coll_loom_say(text, " Usual (rank %d): ", usual);
     say_value(text, field, all[usual].fields);
-    say(text, ".");
+    coll_loom_say(text, ".");
   }
   for (int rank = 0; rank < ranks; ++rank) {
     if (all[rank].fields[field] == all[usual].fields[field]) continue;
     if (++named > MOST_NAMED) continue;
-    say(text, " Rank %d: ", rank);
+    coll_loom_say(text, " Rank %d: ", rank);
     if (field == TYPES)
-      say(text, "other basic types than rank %d", usual);
+      coll_loom_say(text, "other basic types than rank %d", usual);
     else
       say_value(text, field, all[rank].fields);
-    say(text, ".");
+    coll_loom_say(text, ".");
   }
-  if (named > MOST_NAMED) say(text, " And %d more.", named - MOST_NAMED);
+  if (named > MOST_NAMED) coll_loom_say(text, " And %d more.", named - MOST_NAMED);
 }
 
 /* Whether all have the same signature: the error class. */
-static int judge_signatures(const void* signatures, int ranks, struct text* text) {
+static int judge_signatures(const void* signatures, int ranks, struct coll_loom_text* text) {
   const struct signature* const all = signatures;
   int usual = 0;
   const enum field field = first_difference(all, ranks, &usual);
@@ -210,221 +196,18 @@ static int judge_signatures(const void* signatures, int ranks, struct text* text
 }
 
 /* Whether each rank sends what its peers expect: the error class. */
-static int judge_lists(const void* of_all, int ranks, struct text* text) {
+static int judge_lists(const void* of_all, int ranks, struct coll_loom_text* text) {
   const uint64_t* const lists = of_all;
   const size_t n = (size_t)ranks;
   for (size_t from = 0; from < n; ++from)
     for (size_t to = 0; to < n; ++to) {
       const uint64_t sent = lists[from * 2 * n + to], expected = lists[to * 2 * n + n + from];
       if (sent == expected) continue;
-      say(text, "rank %zu sends %" PRIu64 " bytes to rank %zu, which expects %" PRIu64 ".", from, sent, to,
-          expected);
+      coll_loom_say(text, "rank %zu sends %" PRIu64 " bytes to rank %zu, which expects %" PRIu64 ".", from,
+                    sent, to, expected);
       return MPI_ERR_COUNT;
     }
   return MPI_SUCCESS;
-}
-
-/* Each rank tells the first one what it calls, and that one judges and answers. So one rank knows who has not
- * come; memory for the lists of all is needed there alone; and whoever comes too late finds an answer. A rank
- * that gives up says so by an empty message: no other is empty. The first rank looks for one before it
- * answers. (If the two cross, the first rank makes the call in vain.) */
-enum { TO_FIRST = COLL_LOOM_TAG - 2, ANSWER = TO_FIRST - 1, MOST_ANSWERS = 128 };
-/* In an answer, beside the error class: the ranks compare no more calls of this communicator. */
-static const uint64_t ENDED = UINT64_C(1) << 32;
-
-enum outcome { DONE, LATE, FAILED };
-
-/* Of Open MPI (ULFM), which fails a pending message only when its own functions wait. */
-static bool hears_of_failure(const struct coll_loom_module* self, int* error) {
-  if (!coll_loom_hears_of_failures()) return false;
-  if (coll_loom_is_revoked(self->communicator))
-    *error = COLL_LOOM_REVOKED;
-  else if (coll_loom_has_failed_rank(self->communicator))
-    *error = COLL_LOOM_PROC_FAILED;
-  else
-    return false;
-  return true;
-}
-
-/* Whether the message is complete. */
-static bool is_complete(const ompi_request_t* request, int* error) {
-  if (!coll_loom_is_complete(request)) return false;
-  if (request->req_status.MPI_ERROR != OMPI_SUCCESS) *error = request->req_status.MPI_ERROR;
-  return true;
-}
-
-/* Waits until all messages are complete, one has failed, or coll_loom_timeout has passed, and more_s.
- * `is_open` then says which are not complete; they are given up. What cannot be cancelled goes on, and its
- * memory stays. */
-static enum outcome wait_for(struct coll_loom_module* self, ompi_request_t** requests, size_t bytes,
-                             bool* is_open, int number, double more_s, int* error) {
-  enum { TURNS_PER_LOOK = 64 };
-  const double since = PMPI_Wtime(), limit = coll_loom_variables.timeout_s;
-  bool is_late = false;
-  *error = OMPI_SUCCESS;
-  for (int next = 0, turns = 1; next < number && *error == OMPI_SUCCESS; ++turns) {
-    if (requests[next] == NULL || is_complete(requests[next], error)) {
-      ++next;
-      continue;
-    }
-    if (is_late) break;
-    opal_progress();
-    if (turns % TURNS_PER_LOOK == 0 && hears_of_failure(self, error)) break;
-    is_late =
-        limit > 0 && PMPI_Wtime() - since > limit + more_s; /* one more look: this rank may have slept */
-  }
-  bool all = true;
-  for (int i = 0; i < number; ++i) {
-    if (requests[i] == NULL) continue;
-    const bool has_ended = is_complete(requests[i], error);
-    is_open[i] = !has_ended || (bytes > 0 && requests[i]->req_status._ucount != bytes);
-    all &= !is_open[i];
-    if (!has_ended) ompi_request_cancel(requests[i]);
-    ompi_request_free(&requests[i]);
-  }
-  return *error != OMPI_SUCCESS ? FAILED : all ? DONE : LATE;
-}
-
-/* For the first rank: hears `bytes` of each other rank. `is_open`: of those that have not come, or left. */
-static enum outcome hear(struct coll_loom_module* self, char* all, size_t bytes, bool* is_open, int* error) {
-  const int ranks = ompi_comm_size(self->communicator);
-  ompi_request_t** const requests = calloc((size_t)ranks, sizeof(ompi_request_t*));
-  *error = requests == NULL ? MPI_ERR_NO_MEM : OMPI_SUCCESS;
-  for (int rank = 1; rank < ranks && *error == OMPI_SUCCESS; ++rank)
-    *error = MCA_PML_CALL(irecv(all + (size_t)rank * bytes, bytes, &ompi_mpi_byte.dt, rank, TO_FIRST,
-                                self->communicator, &requests[rank]));
-  enum outcome outcome =
-      *error == OMPI_SUCCESS ? wait_for(self, requests, bytes, is_open, ranks, 0, error) : FAILED;
-  for (int rank = 1; rank < ranks && outcome == DONE; ++rank) {
-    int has_left = 0;
-    ompi_status_public_t status;
-    *error = MCA_PML_CALL(iprobe(rank, TO_FIRST, self->communicator, &has_left, &status));
-    if (*error != OMPI_SUCCESS) outcome = FAILED;
-    is_open[rank] = has_left;
-  }
-  for (int rank = 1; rank < ranks && outcome == DONE; ++rank)
-    if (is_open[rank]) outcome = LATE;
-  free(requests);
-  return outcome;
-}
-
-/* For the others. The module stays, so that the communicator's id is in use as long as the message may come.
- */
-static void say_left(struct coll_loom_module* self) {
-  ompi_request_t* request = NULL;
-  if (MCA_PML_CALL(isend(&self->checks_have_ended, 0, &ompi_mpi_byte.dt, 0, TO_FIRST,
-                         MCA_PML_BASE_SEND_STANDARD, self->communicator, &request)) == OMPI_SUCCESS)
-    ompi_request_free(&request);
-}
-
-/* For the first rank. The words live as long as the program: a rank that comes late may read one then. */
-static void answer(struct coll_loom_module* self, int error, bool ended) {
-  static uint64_t words[2][MOST_ANSWERS];
-  const int known = error >= 0 && error < MOST_ANSWERS ? error : MPI_ERR_OTHER;
-  uint64_t* const word = &words[ended][known];
-  __atomic_store_n(word, (uint64_t)known | (ended ? ENDED : 0), __ATOMIC_RELAXED);
-  for (int rank = 1; rank < ompi_comm_size(self->communicator); ++rank) {
-    ompi_request_t* request = NULL;
-    if (MCA_PML_CALL(isend(word, sizeof *word, &ompi_mpi_byte.dt, rank, ANSWER, MCA_PML_BASE_SEND_STANDARD,
-                           self->communicator, &request)) == OMPI_SUCCESS)
-      ompi_request_free(&request);
-  }
-}
-
-/* Later calls fail, too: messages of this one may still come. They must not reach another communicator with
- * the same id, so this one stays for the rest of the program. */
-static void end_checks(struct coll_loom_module* self, enum outcome outcome, int* error) {
-  self->checks_have_ended = true;
-  OBJ_RETAIN(self->communicator);
-  if (*error < 0) *error = MPI_ERR_OTHER; /* not a class */
-  if (outcome == FAILED) self->error = *error;
-  const int class = coll_loom_fail_alone(self, outcome == LATE ? LOOM_ERR_TIMEOUT : LOOM_ERR_PEER_FAILED);
-  if (outcome == LATE) *error = class;
-}
-
-typedef int (*judge_t)(const void* all, int ranks, struct text* text);
-
-static void name_missing(struct text* text, const bool* is_open, int ranks) {
-  enum { MOST_NAMED = 16 };
-  int named = 0;
-  say(text, "no word within %.1f s from rank", coll_loom_variables.timeout_s);
-  for (int rank = 1; rank < ranks; ++rank)
-    if (is_open[rank] && ++named <= MOST_NAMED) say(text, "%s %d", named > 1 ? "," : "", rank);
-  if (named > MOST_NAMED) say(text, ", and %d more", named - MOST_NAMED);
-  say(text, " of %d, or it has given up waiting. The others make this call.", ranks);
-}
-
-/* On the first rank. False: the checks have ended. */
-static bool hear_and_judge(struct coll_loom_module* self, const void* mine, size_t bytes, judge_t judge,
-                           struct text* text, int* error) {
-  const int ranks = ompi_comm_size(self->communicator);
-  char* const all = calloc((size_t)ranks, bytes + sizeof(bool));
-  enum outcome outcome = FAILED;
-  *error = MPI_ERR_NO_MEM;
-  if (all != NULL) {
-    bool* const is_open = (bool*)(all + (size_t)ranks * bytes);
-    memcpy(all, mine, bytes);
-    outcome = hear(self, all, bytes, is_open, error);
-    if (outcome == DONE) *error = judge(all, ranks, text);
-    if (outcome == LATE) name_missing(text, is_open, ranks);
-  }
-  if (outcome == DONE) {
-    answer(self, *error, false);
-    free(all);
-    return true;
-  }
-  end_checks(self, outcome, error);
-  answer(self, *error, true);
-  return false;
-}
-
-/* On the others. */
-static bool tell_and_obey(struct coll_loom_module* self, const void* mine, size_t bytes, struct text* text,
-                          int* error) {
-  static const double until_the_first_is_late = 1;
-  struct told {
-    uint64_t answer;
-    char mine[];
-  }* const told = malloc(sizeof *told + bytes);
-  ompi_request_t *answered = NULL, *sent = NULL;
-  bool is_open = false;
-  enum outcome outcome = FAILED;
-  *error = MPI_ERR_NO_MEM;
-  if (told != NULL) {
-    memcpy(told->mine, mine, bytes);
-    *error = MCA_PML_CALL(irecv(&told->answer, sizeof told->answer, &ompi_mpi_byte.dt, 0, ANSWER,
-                                self->communicator, &answered));
-    if (*error == OMPI_SUCCESS)
-      *error = MCA_PML_CALL(isend(told->mine, bytes, &ompi_mpi_byte.dt, 0, TO_FIRST,
-                                  MCA_PML_BASE_SEND_STANDARD, self->communicator, &sent));
-    if (*error == OMPI_SUCCESS)
-      outcome = wait_for(self, &answered, sizeof told->answer, &is_open, 1, until_the_first_is_late, error);
-  }
-  if (outcome == DONE && (told->answer & ENDED) != 0) { /* the first rank may not take what was sent */
-    *error = (int)(told->answer & (ENDED - 1));
-    end_checks(self, FAILED, error);
-    return false;
-  }
-  if (outcome == DONE) outcome = wait_for(self, &sent, 0, &is_open, 1, until_the_first_is_late, error);
-  if (outcome == DONE) {
-    *error = (int)told->answer;
-    free(told);
-    return true;
-  }
-  if (outcome == LATE)
-    say(text,
-        "no answer within %.1f s from rank 0, which compares what the ranks call: it has not come to this "
-        "call, or waits for others.",
-        coll_loom_variables.timeout_s + until_the_first_is_late);
-  say_left(self);
-  end_checks(self, outcome, error);
-  return false;
-}
-
-static bool compare(struct coll_loom_module* self, const void* mine, size_t bytes, judge_t judge,
-                    struct text* text, int* error) {
-  return ompi_comm_rank(self->communicator) == 0 ? hear_and_judge(self, mine, bytes, judge, text, error)
-                                                 : tell_and_obey(self, mine, bytes, text, error);
 }
 
 bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args* args,
@@ -437,29 +220,27 @@ bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args*
   mine.fields[FORM] = form;
   mine.fields[START_ORDER] =
       form == COLL_LOOM_PERSISTENT_FORM && coll_loom_starts_are_ordered(self->communicator);
-  struct text text = {.length = 0}, named;
+  struct coll_loom_text text = {.length = 0}, named;
   const size_t bytes = 2 * (size_t)ranks * sizeof(uint64_t);
   uint64_t* const list = mine.lists ? malloc(bytes) : NULL;
   if (mine.lists && list == NULL) {
     *error = MPI_ERR_NO_MEM;
     coll_loom_no_memory(self);
-    if (rank != 0) say_left(self);
-    end_checks(self, FAILED, error);
-    if (rank == 0) answer(self, *error, true);
+    coll_loom_end_checks(self, error);
     return false;
   }
-  bool goes_on = compare(self, &mine, sizeof mine, judge_signatures, &text, error);
+  bool goes_on = coll_loom_tell_first(self, &mine, sizeof mine, judge_signatures, &text, error);
   bool is_named = goes_on;
   if (goes_on && *error == MPI_SUCCESS && mine.lists) {
     is_named = false;
     list_exchanges(args, rank, ranks, list);
-    goes_on = compare(self, list, bytes, judge_lists, &text, error);
+    goes_on = coll_loom_tell_first(self, list, bytes, judge_lists, &text, error);
   }
   free(list);
   if (text.length > 0) {
     named.length = 0;
-    if (!is_named) say(&named, "%s: ", loom_collective_name(args->collective));
-    say(&named, "%s", text.of);
+    if (!is_named) coll_loom_say(&named, "%s: ", loom_collective_name(args->collective));
+    coll_loom_say(&named, "%s", text.of);
     coll_loom_help(goes_on ? "mismatch" : "timeout", coll_loom_name(self->communicator), named.of);
   }
   return goes_on && *error == MPI_SUCCESS;

@@ -22,6 +22,13 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
   }
 }
 
+/* Ends the function, unless the call needs a slower path. */
+#define TAKE_FAST_PATH(middle, slower)                                      \
+  int result;                                                               \
+  if (!coll_loom_perform_fast(self, &args, middle, &result)) return slower; \
+  if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;             \
+  return coll_loom_failed_waiting(self, result);
+
 /* Each path is a function of its own: otherwise small calls, too, would write their arguments to memory.
  * staged.c calls the slow one when it has left copies to coll_loom_perform. */
 #define ENTRY_BLOCKING(api, which)                                                            \
@@ -35,21 +42,13 @@ static int make_again(struct coll_loom_module* self, const struct coll_loom_args
   static __attribute__((noinline)) int middle_path_##api(                                     \
       PARAMS_##api struct ompi_communicator_t* communicator, struct coll_loom_module* self) { \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
-    int result;                                                                               \
-    if (!coll_loom_perform_fast(self, &args, true, &result))                                  \
-      return coll_loom_slow_path_##api(ARGS_##api communicator, self);                        \
-    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
-    return coll_loom_failed_waiting(self, result);                                            \
+    TAKE_FAST_PATH(true, coll_loom_slow_path_##api(ARGS_##api communicator, self))            \
   }                                                                                           \
   int coll_loom_##api(PARAMS_##api struct ompi_communicator_t* communicator,                  \
                       mca_coll_base_module_t* module) {                                       \
     struct coll_loom_module* self = (struct coll_loom_module*)module;                         \
     const struct coll_loom_args args = {.collective = which, CALL_##api};                     \
-    int result;                                                                               \
-    if (!coll_loom_perform_fast(self, &args, false, &result))                                 \
-      return middle_path_##api(ARGS_##api communicator, self);                                \
-    if (OPAL_LIKELY(result == LOOM_SUCCESS)) return OMPI_SUCCESS;                             \
-    return coll_loom_failed_waiting(self, result);                                            \
+    TAKE_FAST_PATH(false, middle_path_##api(ARGS_##api communicator, self))                   \
   }
 
 /* Whether it is an all-to-all in place: alltoall_in_place.c. */
