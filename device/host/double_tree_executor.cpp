@@ -1,22 +1,18 @@
 #include "device/host/double_tree_executor.hpp"
 
-#include <algorithm>
+#include <bit>
 
-#include "device/link/step_flag.hpp"
+#include "device/schedule/pipeline.hpp"
 
 namespace loom::device {
 namespace {
 
-// Enough slices of a tree's half to fill a deep tree soon, but none so short that its overhead is more than
-// its transfer.
-constexpr std::size_t kSlicesPerHalf = 16;
-constexpr std::size_t kMinSliceBytes = 8 * 1024;
-
-std::size_t slice_elems(std::size_t message_bytes, std::size_t elem_bytes, const FifoShape& fifo) {
-  const std::size_t slice =
-      std::min(std::max(message_bytes / 2 / kSlicesPerHalf, kMinSliceBytes), fifo.slot_bytes);
-  const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
-  return std::max<std::size_t>(1, slice / elem_bytes / line * line);
+/// Of one tree, which has half of the message.
+std::size_t slice_elems(std::size_t message_bytes, std::size_t elem_bytes, int hosts, bool up_and_down,
+                        const FifoShape& fifo) {
+  const int depth = std::bit_width(static_cast<unsigned>(hosts - 1));
+  return pipeline_slice_elems(divide_up(message_bytes / 2, elem_bytes), elem_bytes,
+                              {.between_hosts = up_and_down ? 2 * depth : depth}, fifo.slot_bytes);
 }
 
 }  // namespace
@@ -42,7 +38,9 @@ DoubleTreeExecutor::Half DoubleTreeExecutor::half(const DbtLinks& trees, int tre
   stage.count = part.count;
   TreeLinks links{.parent = trees.to(tree, place.parent), .child = {}};
   for (std::size_t i = 0; i < links.child.size(); ++i) links.child[i] = trees.to(tree, place.child[i]);
-  return {place, TreeExecutor(links, stage, slice_elems(message_bytes, stage.elem_bytes, trees.fifo))};
+  return {place,
+          TreeExecutor(links, stage,
+                       slice_elems(message_bytes, stage.elem_bytes, hosts, root == kNobody, trees.fifo))};
 }
 
 DoubleTreeExecutor::State DoubleTreeExecutor::advance() {

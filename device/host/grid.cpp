@@ -2,28 +2,17 @@
 
 #include <algorithm>
 
-#include "device/link/step_flag.hpp"
-#include "device/schedule/divide_up.hpp"
+#include "device/schedule/pipeline.hpp"
 
 namespace loom::device {
 namespace {
 
-// Many short slices fill a chain soon; few long ones cost less for each byte.
-constexpr std::size_t kSlicesPerMessage = 64;
-constexpr std::size_t kMinSliceBytes = 8 * 1024;
-
-/// Between two hosts of one rank there is no chain to fill: as few as there can be, all about as long.
 std::size_t slice_elems(const Grid& grid, const Call& call) {
   std::size_t slot_bytes = grid.rail_fifo.slot_bytes;
   if (grid.local.size > 1) slot_bytes = std::min(slot_bytes, grid.local_fifo.slot_bytes);
-  std::size_t bytes = std::max(call.bytes() / kSlicesPerMessage, kMinSliceBytes);
-  if (grid.local.size == 1 && grid.rail.size == 2) {
-    const std::size_t slices = std::max<std::size_t>(1, divide_up(call.bytes(), slot_bytes));
-    bytes = divide_up(divide_up(call.bytes(), slices), kCacheLine) * kCacheLine;
-  }
-  bytes = std::clamp(bytes, kCacheLine, slot_bytes);
-  const std::size_t unit = std::max<std::size_t>(1, kCacheLine / call.elem_bytes());
-  return std::max<std::size_t>(1, bytes / call.elem_bytes() / unit * unit);
+  return pipeline_slice_elems(call.count, call.elem_bytes(),
+                              {.between_hosts = grid.rail.size - 1, .inside = grid.local.size - 1},
+                              slot_bytes);
 }
 
 TreeStage tree_stage(const Call& call) {
