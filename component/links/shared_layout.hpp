@@ -37,7 +37,7 @@ static_assert(kMostUntakenBytes >= leader_fifo(2).bytes_per_credit);
 
 // Along the trees over hosts, for medium messages: two ways to up to four hosts.
 inline constexpr device::FifoShape kTreeFifo{
-    .slot_bytes = 32 * 1024, .slot_count = 8, .releases_per_credit = 4};
+    .slot_bytes = 63 * 1024, .slot_count = 8, .releases_per_credit = 4};
 
 // Between any two ranks of different hosts, for all-to-alls: many peers share the network.
 inline constexpr device::FifoShape kPairwiseFifo{.slot_bytes = 63 * 1024, .slot_count = 4};
