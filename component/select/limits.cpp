@@ -50,10 +50,14 @@ constexpr std::size_t kMostBroadcastInTiers = 1 * kKiB;
 constexpr int kManyInCache = 16;
 // From here on rings are fastest for every collective.
 constexpr std::size_t kRingMinBytes = 512 * kKiB;
-// From here on dbt is fastest for broadcasts between up to kHostsOfDbtMin hosts, and from twice as much
-// between more.
-constexpr std::size_t kDbtMinBytes = 32 * kKiB;
-constexpr std::size_t kHostsOfDbtMin = 8;
+// What was measured on up to so many hosts, between more of which each step costs more.
+constexpr std::size_t kFewHosts = 8;
+// From here on chains and trees over hosts are faster than the fallback component, which sends what is
+// shorter at once. Also shorter broadcasts between few hosts of several ranks (two to six virtual hosts, 1
+// and 10 Gbit/s and without a limit).
+constexpr std::size_t kRooted = 64 * kKiB, kBroadcastOfSeveral = 32 * kKiB;
+// And allreduces by dbt, between more than few hosts where hier carries none.
+constexpr std::size_t kReducedByDbt = 128 * kKiB;
 // dbt packs a buffer that is not contiguous in one piece.
 constexpr std::size_t kMostByDbt = 64 * kMiB;
 // A node leader sends to all others at once. Between more hosts, the logarithmic patterns of the fallback
@@ -63,9 +67,6 @@ constexpr int kMostHostsAtOnce = 16;
 // what is gathered inside the hosts, cost less: where hosts have several ranks, and where each has one (1 and
 // 2 ranks on each of two virtual hosts, without a limit on the links).
 constexpr std::size_t kExchangedOfSeveral = 64 * kKiB, kExchangedOfOne = 16 * kKiB + 1;
-// From here on a broadcast from one rank to another is no slower than the fallback component's, which sends
-// what is shorter at once.
-constexpr std::size_t kBroadcastToOne = 64 * kKiB;
 // Below this hier runs a reduce_scatter: its node leaders receive the whole message before they scatter it
 // (six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 * kKiB;
@@ -85,6 +86,13 @@ std::size_t ring_over_dbt_bytes(const Shape& shape) {
   return hosts > depth + 1 ? hosts * (hosts - 1 - depth) * kBytesPerStep : 0;
 }
 
+/// The ring of a broadcast or a reduce is a chain, with as much bandwidth as the trees. The last slice passes
+/// h - 2 further hosts in the chain and log2 h - 1 in a tree, where each host sends it twice: the chain is
+/// shorter up to six hosts (as measured on four and six virtual hosts, and the trees' on eight).
+bool tree_is_shorter(const Shape& shape) {
+  return 2 * (depth_of(shape) - 1) + 2 < static_cast<std::size_t>(shape.hosts);
+}
+
 /// Below this, the latency of loom's steps costs more than the fallback component loses otherwise (three to
 /// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
 /// han). A ring has more steps between more hosts.
@@ -95,21 +103,18 @@ std::size_t least_between_hosts(Collective collective, const Shape& shape) {
     return std::clamp(kib * kKiB / 4 * hosts, kib * kKiB, any_ring);
   };
   if (shape.ranks_per_host == 0) return any_ring;
-  const bool has_dbt = ring_over_dbt_bytes(shape) > 0;
-  const std::size_t dbt_from = hosts <= kHostsOfDbtMin ? kDbtMinBytes : 2 * kDbtMinBytes;
   switch (collective) {
     case Collective::kBroadcast:
-      if (shape.ranks == 2) return kBroadcastToOne;
-      return has_dbt ? dbt_from : ring_from(32);
+      return shape.ranks > shape.hosts && hosts <= kFewHosts ? kBroadcastOfSeveral : kRooted;
     case Collective::kReduce:
-      return has_dbt ? 2 * kDbtMinBytes : ring_from(64);
+      return kRooted;
     case Collective::kReduceScatter:
     case Collective::kReduceScatterV:
       return ring_from(128);
     case Collective::kAllreduce:
       if (hosts == 2) return shape.ranks > 2 ? kExchangedOfSeveral : kExchangedOfOne;
-      return hosts <= kHostsOfDbtMin || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
-                                                                                           : 2 * dbt_from;
+      return hosts <= kFewHosts || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
+                                                                                      : kReducedByDbt;
     default:
       return any_ring;
   }
@@ -346,12 +351,12 @@ bool hier_suits(const Conditions& conditions, Collective collective, std::size_t
   }
 }
 
-/// The ring of a broadcast or a reduce is a chain along the root's rail, with no more bandwidth than a tree.
 bool dbt_suits(const Conditions& conditions, Collective collective, std::size_t bytes) {
-  const std::size_t rooted = collective == Collective::kAllreduce ? 1 : 4;
+  const Shape& shape = conditions.shape;
+  std::size_t most = ring_over_dbt_bytes(shape);
+  if (goes_in_pieces(collective)) most = tree_is_shorter(shape) ? 4 * most : 0;
   return is_long_between_hosts(conditions, collective, bytes) &&
-         whole(conditions, collective, bytes) <
-             std::min(rooted * ring_over_dbt_bytes(conditions.shape), kMostByDbt);
+         whole(conditions, collective, bytes) < std::min(most, kMostByDbt);
 }
 
 bool is_long_between_hosts(const Conditions& conditions, Collective collective, std::size_t bytes) {
@@ -384,7 +389,7 @@ bool is_carried_beside_devices(const Conditions& conditions, Collective collecti
          !may_carry(collective, conditions);
 }
 bool suits_dbt(const Shape& shape) {
-  return shape.hosts > 1 && ring_over_dbt_bytes(shape) > 0;
+  return shape.hosts > 1 && tree_is_shorter(shape) && ring_over_dbt_bytes(shape) > 0;
 }
 
 }  // namespace loom

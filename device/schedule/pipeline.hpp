@@ -27,7 +27,7 @@ struct PipelineHops {
 /// 20 KiB and b/c 80 to 4: with what lies between, slices are much too long for none and too short for none.
 inline std::size_t pipeline_slice_elems(std::size_t count, std::size_t elem_bytes, const PipelineHops& hops,
                                         std::size_t slot_bytes) {
-  constexpr double kBytesPerMessage = 5 * 1024, kBytesPerMessageInside = 10 * 1024;  // a/b
+  constexpr double kBytesPerMessage = 16 * 1024, kBytesPerMessageInside = 10 * 1024;  // a/b
   constexpr double kInsideToBetween = 1.0 / 20;                                      // c/b
   const std::size_t bytes = count * elem_bytes;
   const double further = hops.between_hosts > 0 ? hops.between_hosts - 1 + hops.inside * kInsideToBetween

@@ -253,11 +253,14 @@ TEST(Plan, TakesDbtBetweenSmallSizesAndThoseWhereRingsHaveMoreBandwidth) {
   using device::Collective;
   const connect::Shape three{6, 3, 2}, six{12, 6, 2}, many{400, 100, 4}, unequal{5, 3, 0};
   EXPECT_EQ(plan(Collective::kBroadcast, six, (32 << 10) - 1), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kBroadcast, six, 32 << 10), Algorithm::kDbt);
+  EXPECT_EQ(plan(Collective::kBroadcast, six, 32 << 10), Algorithm::kRing);
+  EXPECT_EQ(plan(Collective::kBroadcast, {6, 6, 1}, (64 << 10) - 1), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kReduce, six, (64 << 10) - 1), Algorithm::kFallback);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
-    EXPECT_EQ(plan(collective, six, 64 << 10), Algorithm::kDbt);
-    EXPECT_EQ(plan(collective, six, 1 << 20), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, six, 64 << 10), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, {6, 6, 1}, 64 << 10), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, {14, 7, 2}, 64 << 10), Algorithm::kDbt);
+    EXPECT_EQ(plan(collective, {14, 7, 2}, 8 << 20), Algorithm::kRing);
     EXPECT_EQ(plan(collective, three, 64 << 10), Algorithm::kRing);
   }
   // Between few hosts, hier runs the sizes that suit a tree.
@@ -274,7 +277,8 @@ TEST(Plan, TakesDbtBetweenSmallSizesAndThoseWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kFallback);
   EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kFallback);
 
-  EXPECT_TRUE(suits_dbt(six));
+  EXPECT_TRUE(suits_dbt({14, 7, 2}));
+  EXPECT_FALSE(suits_dbt(six));
   EXPECT_FALSE(suits_dbt(three));
   EXPECT_FALSE(suits_dbt(unequal));
   EXPECT_FALSE(suits_dbt({4, 1, 4}));
