@@ -114,6 +114,9 @@ class NetSendLink final : public device::SendLink, public NetEnd {
   /// Pairs the two ends of this rank that lead to and from the same peer: what is sent on one also tells what
   /// has been released of the other. Both must live while messages come in.
   void pair_with(NetRecvLink& other_way) noexcept;
+  /// From now on UCX is done with a slot once it has left (Transport): is_flushed() need not wait for the
+  /// receiver.
+  void send_along() noexcept { outbox_->is_sent_along = true; }
   /// Bytes published after so many slots, at most slot_count ago.
   std::uint64_t bytes_after(std::uint64_t steps) const noexcept {
     return steps == step_ ? 0 : bytes_ - bytes_before_[steps % shape_.slot_count];

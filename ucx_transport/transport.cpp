@@ -401,7 +401,7 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
   param.user_data = pending.get();
   if (outbox->is_fetched && bytes > 0)
     param.flags = UCP_AM_SEND_FLAG_RNDV;
-  else if (to.sends_eagerly_ || bytes <= kMostSentAlong)
+  else if (to.sends_eagerly_ || outbox->is_sent_along || bytes <= kMostSentAlong)
     param.flags = UCP_AM_SEND_FLAG_EAGER;
   else if (rendezvous_ == Rendezvous::kAlways)
     param.flags = UCP_AM_SEND_FLAG_RNDV;

@@ -84,6 +84,7 @@ struct Outbox {
   Slots slots;                          ///< may be null
   bool on_gpu = false;                  ///< the slots
   bool is_fetched = false;              ///< all data, whatever the rendezvous: it, or its place, is a GPU's
+  bool is_sent_along = false;           ///< all data, whatever the rendezvous, where they are not fetched
   std::atomic<std::size_t> pending{0};  ///< messages that UCX has not completed
   std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };

@@ -51,7 +51,7 @@ device::HierLinks Execution::levels() {
           .rank = member_.rank,
           .hosts = group().wiring.shape.hosts,
           .links = links_.of(LinkKind::kLeaders).view(),
-          .slot_bytes = kLeaderSlotBytes};
+          .slot_bytes = leader_fifo(group().wiring.shape.hosts).slot_bytes};
 }
 
 device::PairwiseLinks Execution::pairwise() {

@@ -38,6 +38,7 @@ void LinkSet::make(ucx_transport::Transport& transport, const RankNames& names) 
     device::PeerLinks& links = view_.at(peer.place);
     if (peer.ways != Ways::kReceive) {
       ends.send = std::make_unique<NetSendLink>(transport, fifo_, name);
+      if (few_untaken_suffice_) ends.send->send_along();
       links.send = ends.send.get();
     }
     if (peer.ways != Ways::kSend) {

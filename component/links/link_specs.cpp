@@ -37,8 +37,6 @@ LinkPlan plan_leaders(const Group& group, int rank) {
                             .place_there = static_cast<std::size_t>(my_host)});
   return plan;
 }
-// A short call between node leaders ends when UCX is done with what was sent, not when it has been taken.
-static_assert(kLeaderSlotBytes <= ucx_transport::kMostSentAlong);
 
 LinkPlan plan_trees(const Group& group, int) {
   if (!group.has_trees()) return {};

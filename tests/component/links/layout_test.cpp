@@ -46,8 +46,8 @@ TEST(Layout, ListsTheFifosOfEveryKindOfLink) {
   const Layout layout;
   std::set<std::size_t> slots;
   for (const device::FifoShape& fifo : layout.fifos) slots.insert(fifo.slot_bytes);
-  EXPECT_EQ(slots, (std::set{kSharedFifo.slot_bytes, kNetFifo.slot_bytes, kLeaderSlotBytes,
-                             kTreeFifo.slot_bytes, kPairwiseFifo.slot_bytes}));
+  EXPECT_EQ(slots, (std::set{kSharedFifo.slot_bytes, kNetFifo.slot_bytes, leader_fifo(2).slot_bytes,
+                             leader_fifo(16).slot_bytes, kTreeFifo.slot_bytes, kPairwiseFifo.slot_bytes}));
 }
 
 TEST(Layout, HasTheFifosAndBanksOfAnyNumberOfHostsAndRanks) {
