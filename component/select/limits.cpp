@@ -67,9 +67,10 @@ constexpr int kMostHostsAtOnce = 16;
 // what is gathered inside the hosts, cost less: where hosts have several ranks, and where each has one (1 and
 // 2 ranks on each of two virtual hosts, without a limit on the links).
 constexpr std::size_t kExchangedOfSeveral = 64 * kKiB, kExchangedOfOne = 16 * kKiB + 1;
-// Below this hier runs a reduce_scatter: its node leaders receive the whole message before they scatter it
-// (six virtual hosts of two ranks, two to eight of one).
-constexpr std::size_t kMostScatteredByHier = 16 * kKiB, kMostScatteredOfOne = 2 * kKiB;
+// Up to here hier runs a reduce_scatter where each host has one rank. Where hosts have several: what goes
+// one-shot, for the node leaders receive the whole message before they scatter it (two to six virtual hosts,
+// 1 and 10 Gbit/s and without a limit).
+constexpr std::size_t kMostScatteredOfOne = 1 * kKiB;
 // What a leader sends to, or receives from, all other hosts together where the fallback component would use a
 // tree (three and six virtual hosts of two ranks, two to eight of one).
 constexpr std::size_t kMostAtOnce = 64 * kKiB;
@@ -343,7 +344,8 @@ bool hier_suits(const Conditions& conditions, Collective collective, std::size_t
     case Collective::kAllGather:  // as many bytes as a ring, in one step (docs/results/between-hosts.md)
       return several && all < kRingMinBytes;
     case Collective::kReduceScatter:
-      return all < (several ? kMostScatteredByHier : kMostScatteredOfOne);
+      if (!several) return all <= kMostScatteredOfOne;
+      return shape.hosts == 2 || all <= device::HierExecutor::kMostShortBytes;
     default:
       return several || shape.hosts == 2
                  ? all < kRingMinBytes

@@ -311,6 +311,7 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
   EXPECT_EQ(plan(device::Collective::kAllreduce, {5, 3, 0}, 8, {.hier = true}), Algorithm::kHier);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {6, 3, 2}, 8), Algorithm::kFallback);
   EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 8, {.hier = true}), Algorithm::kHier);
+  EXPECT_EQ(plan(device::Collective::kReduceScatter, {4, 2, 2}, 16 << 10, {.hier = true}), Algorithm::kHier);
   EXPECT_EQ(plan(device::Collective::kReduceScatter, {6, 3, 2}, 4 << 10, {.hier = true}),
             Algorithm::kFallback);
   for (const connect::Shape& of_one : {connect::Shape{2, 2, 1}, {3, 3, 1}, {16, 16, 1}}) {
@@ -322,8 +323,8 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
     EXPECT_EQ(planned(device::Collective::kAllreduce, most + 1),
               of_one.hosts == 2 ? Algorithm::kRing : Algorithm::kFallback);
     const auto ranks = static_cast<std::size_t>(of_one.ranks);
-    EXPECT_EQ(planned(device::Collective::kReduceScatter, (2047 / ranks)), Algorithm::kHier);
-    EXPECT_EQ(planned(device::Collective::kReduceScatter, (2048 / ranks + 1)), Algorithm::kFallback);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (1024 / ranks)), Algorithm::kHier);
+    EXPECT_EQ(planned(device::Collective::kReduceScatter, (1024 / ranks + 1)), Algorithm::kFallback);
     EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kFallback);
   }
   const auto gathers = [](const connect::Shape& shape, std::size_t bytes) {
