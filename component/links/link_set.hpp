@@ -43,8 +43,8 @@ struct LinkSpec {
   /// For a rank of the group, which is the group's own.
   LinkPlan (*plan)(const Group& group, int rank);
   device::FifoShape (*fifo)(int hosts);
-  /// A call may end while a few slots are on their way, as most_untaken() says, once UCX is done with them;
-  /// else the peers have taken all. Of links that lead both ways.
+  /// A call may end while a few slots are on their way, as most_untaken() says, once UCX is done with them,
+  /// for which all is sent eagerly; else the peers have taken all. Of links that lead both ways.
   bool few_untaken_suffice = false;
 };
 

@@ -17,14 +17,14 @@ inline constexpr device::FifoShape kSharedFifo{.slot_bytes = 64 * 1024, .slot_co
 // Enough in flight for 100 Gbit/s at 20 us; short enough slots that a ring of few hosts is a pipeline.
 inline constexpr device::FifoShape kNetFifo{
     .slot_bytes = 63 * 1024, .slot_count = 16, .releases_per_credit = 4};
-// Between the node leaders: short messages, of which a root may be many calls ahead before the first credit
-// is back, and medium ones, of which each leader sends a share to each other (512 KiB / hosts at the most).
-// At most 8 MiB for the links of one rank.
+// Between the node leaders: short messages, of which a root may be some calls ahead before the first credit
+// is back, and medium ones, below 512 KiB: from three hosts on each leader sends a share to each other. At
+// most 8 MiB for the links of one rank.
 constexpr device::FifoShape leader_fifo(int hosts) {
   const std::size_t slots = hosts <= 5 ? 32 : hosts <= 9 ? 16 : 8;
   return {.slot_bytes = (hosts <= 3 ? 63 : 32) * std::size_t{1024},
           .slot_count = slots,
-          .releases_per_credit = slots / 2,
+          .releases_per_credit = slots / 4,
           .bytes_per_credit = 32 * 1024};
 }
 /// With no more than this untaken a call between them may end: sockets hold it, and the last releases may
@@ -33,7 +33,15 @@ constexpr std::size_t most_untaken(const device::FifoShape& leader_fifo) {
   return leader_fifo.slot_count / 4 * 3;
 }
 inline constexpr std::size_t kMostUntakenBytes = 64 * 1024;
-static_assert(kMostUntakenBytes >= leader_fifo(2).bytes_per_credit);
+// What the receiver leaves untold must not keep a call from ending.
+static_assert([] {
+  for (int hosts = 2; hosts <= 17; ++hosts) {
+    const device::FifoShape fifo = leader_fifo(hosts);
+    if (most_untaken(fifo) < fifo.releases_per_credit || kMostUntakenBytes < fifo.bytes_per_credit)
+      return false;
+  }
+  return true;
+}());
 
 // Along the trees over hosts, for medium messages: two ways to up to four hosts. At most 4 MiB.
 inline constexpr device::FifoShape kTreeFifo{

@@ -98,7 +98,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .settable = true,
      .help = "1: before each call the ranks compare what they are about to call, and report who differs "
              "instead of hanging or mixing up data. Each call then costs a message from each rank to "
-             "the first one and back, and nonblocking ones wait for that. A program may set it while it runs (MPI_T control variable), on "
+             "the first one and back, and nonblocking ones wait for that. A program may set it while it runs "
+             "(MPI_T control variable), on "
              "all ranks between the same two calls"},
 
     /* For tuning and administration. */
@@ -144,7 +145,8 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .words = rendezvous,
      .help = "Whether the receiver's network card fetches what crosses between hosts straight into its slot, "
              "which saves a copy. auto: above 16 KiB, from the size in UCX_RNDV_THRESH on, unless the "
-             "network is TCP or UD. never: no, and none into memory of GPUs. always: above 16 KiB"},
+             "network is TCP or UD. never: no, and none into memory of GPUs. always: above 16 KiB. "
+             "What node leaders send each other (hier) is never fetched"},
     {.name = "memory_limit",
      .type = COLL_LOOM_SIZE,
      .level = 5,

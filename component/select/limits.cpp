@@ -50,11 +50,12 @@ constexpr std::size_t kMostBroadcastInTiers = 1 * kKiB;
 constexpr int kManyInCache = 16;
 // From here on rings are fastest for every collective.
 constexpr std::size_t kRingMinBytes = 512 * kKiB;
-// What was measured on up to so many hosts, between more of which each step costs more.
+// Up to here was measured; between more hosts each step costs more.
 constexpr std::size_t kFewHosts = 8;
-// From here on chains and trees over hosts are faster than the fallback component, which sends what is
-// shorter at once. Also shorter broadcasts between few hosts of several ranks (two to six virtual hosts, 1
-// and 10 Gbit/s and without a limit).
+// From here on chains and trees carry a bcast or a reduce. The fallback component sends what is shorter at
+// once, which is up to four times as fast over links of 10 Gbit/s and more, but up to five times as slow over
+// 1 Gbit/s, where the cut would be at 32 KiB. There it is for broadcasts between few hosts of several ranks
+// (two to six virtual hosts).
 constexpr std::size_t kRooted = 64 * kKiB, kBroadcastOfSeveral = 32 * kKiB;
 // And allreduces by dbt, between more than few hosts where hier carries none.
 constexpr std::size_t kReducedByDbt = 128 * kKiB;
@@ -91,7 +92,7 @@ std::size_t ring_over_dbt_bytes(const Shape& shape) {
 /// h - 2 further hosts in the chain and log2 h - 1 in a tree, where each host sends it twice: the chain is
 /// shorter up to six hosts (as measured on four and six virtual hosts, and the trees' on eight).
 bool tree_is_shorter(const Shape& shape) {
-  return 2 * (depth_of(shape) - 1) + 2 < static_cast<std::size_t>(shape.hosts);
+  return 2 * depth_of(shape) < static_cast<std::size_t>(shape.hosts);
 }
 
 /// Below this, the latency of loom's steps costs more than the fallback component loses otherwise (three to
@@ -345,7 +346,7 @@ bool hier_suits(const Conditions& conditions, Collective collective, std::size_t
       return several && all < kRingMinBytes;
     case Collective::kReduceScatter:
       if (!several) return all <= kMostScatteredOfOne;
-      return shape.hosts == 2 || all <= device::HierExecutor::kMostShortBytes;
+      return all <= device::HierExecutor::kMostShortBytes || (shape.hosts == 2 && all < kRingMinBytes);
     default:
       return several || shape.hosts == 2
                  ? all < kRingMinBytes

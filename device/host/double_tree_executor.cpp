@@ -1,18 +1,24 @@
 #include "device/host/double_tree_executor.hpp"
 
+#include <algorithm>
 #include <bit>
 
-#include "device/schedule/pipeline.hpp"
+#include "device/host/pipeline.hpp"
 
 namespace loom::device {
 namespace {
 
-/// Of one tree, which has half of the message.
-std::size_t slice_elems(std::size_t message_bytes, std::size_t elem_bytes, int hosts, bool up_and_down,
+/// Of one tree's part of a stage. The tree has half of the message; a part is cut into equal slices, for the
+/// next stage follows at once.
+std::size_t slice_elems(std::size_t message_bytes, const TreeStage& part, int hosts, bool up_and_down,
                         const FifoShape& fifo) {
   const int depth = std::bit_width(static_cast<unsigned>(hosts - 1));
-  return pipeline_slice_elems(divide_up(message_bytes / 2, elem_bytes), elem_bytes,
-                              {.between_hosts = up_and_down ? 2 * depth : depth}, fifo.slot_bytes);
+  const std::size_t most =
+      pipeline_slice_elems(divide_up(message_bytes / 2, part.elem_bytes), part.elem_bytes,
+                           {.between_hosts = up_and_down ? 2 * depth : depth}, fifo.slot_bytes);
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / part.elem_bytes);
+  const std::size_t slices = std::max<std::size_t>(1, divide_up(part.count, most));
+  return std::min(most, divide_up(std::max<std::size_t>(1, divide_up(part.count, slices)), line) * line);
 }
 
 }  // namespace
@@ -39,8 +45,7 @@ DoubleTreeExecutor::Half DoubleTreeExecutor::half(const DbtLinks& trees, int tre
   TreeLinks links{.parent = trees.to(tree, place.parent), .child = {}};
   for (std::size_t i = 0; i < links.child.size(); ++i) links.child[i] = trees.to(tree, place.child[i]);
   return {place,
-          TreeExecutor(links, stage,
-                       slice_elems(message_bytes, stage.elem_bytes, hosts, root == kNobody, trees.fifo))};
+          TreeExecutor(links, stage, slice_elems(message_bytes, stage, hosts, root == kNobody, trees.fifo))};
 }
 
 DoubleTreeExecutor::State DoubleTreeExecutor::advance() {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/schedule/pipeline.hpp"
+#include "device/host/pipeline.hpp"
 
 namespace loom::device {
 namespace {

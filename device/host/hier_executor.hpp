@@ -23,9 +23,9 @@
 // All reduce in the same order: results have the same bits.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "device/host/cico_executor.hpp"
 #include "device/host/exchange_executor.hpp"
@@ -86,9 +86,11 @@ class HierExecutor {
   void plan_rooted();
   void plan_all_gather();
   void count_bytes();
+  bool gathers_in_order() const;
+  std::byte* allocate(std::size_t bytes);
   Call inside_call(Collective collective, const std::byte* in, std::byte* out, std::size_t count) const;
   std::byte* gathered_from(const HostAndLocal& place) {
-    return whole_.data() + static_cast<std::size_t>(place.host) * host_bytes_ +
+    return whole_ + static_cast<std::size_t>(place.host) * host_bytes_ +
            static_cast<std::size_t>(place.local) * call_.bytes();
   }
   void begin(const std::optional<Call>& inside);
@@ -99,7 +101,9 @@ class HierExecutor {
   enum class Stage { kGather, kAcross, kSpread, kDone };
   HierLinks levels_;
   Call call_;
-  std::vector<std::byte> whole_;         ///< the message, as far as it is reduced or gathered
+  /// The message, as far as it is reduced or gathered: in the caller's buffer where it can be.
+  std::byte* whole_ = nullptr;
+  std::unique_ptr<std::byte[]> scratch_;
   std::size_t host_bytes_ = 0;           ///< of an all-gather: the blocks of the host that has most
   std::optional<Call> gather_, spread_;  ///< nothing: this host has nothing to do
   ExchangeStage across_;

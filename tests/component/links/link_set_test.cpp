@@ -7,11 +7,13 @@
 #include <chrono>
 #include <thread>
 
+#include "component/links/shared_layout.hpp"
 #include "component/setup/group.hpp"
 
 namespace loom {
 namespace {
 
+using ucx_transport::Rendezvous;
 using ucx_transport::Transport;
 
 const RankNames kNames{{0, "the first rank"}, {1, "the second rank"}};
@@ -27,10 +29,13 @@ LinkPlan round(const Group&, int rank) {
   return {.places = 1, .peers = {{1 - rank, LinkPeer::Ways::kReceive}, {1 - rank, LinkPeer::Ways::kSend}}};
 }
 constexpr LinkSpec kAll{.plan = to_the_other, .fifo = fifo}, kRing{.plan = round, .fifo = fifo},
-    kShort{.plan = to_the_other, .fifo = fifo, .few_untaken_suffice = true};
+    kShort{.plan = to_the_other, .fifo = fifo, .few_untaken_suffice = true},
+    kLong{.plan = to_the_other, .fifo = [](int) { return leader_fifo(2); }, .few_untaken_suffice = true};
 
 class TwoRanks : public ::testing::Test {
  protected:
+  explicit TwoRanks(Rendezvous rendezvous = Rendezvous::kWhereDirect)
+      : transports_{Transport({.rendezvous = rendezvous}), Transport({.rendezvous = rendezvous})} {}
   /// Makes and joins them, as a set-up does.
   void link(const std::vector<LinkSpec>& specs) {
     std::array<std::vector<std::byte>, 2> handles;
@@ -41,7 +46,8 @@ class TwoRanks : public ::testing::Test {
       handles[rank] = writer.take();
     }
     for (const auto& sets : sets_)
-      join_all(sets, [&](int rank) { return ByteReader(handles[static_cast<std::size_t>(rank)], kHandleOfLinks); });
+      join_all(sets,
+               [&](int rank) { return ByteReader(handles[static_cast<std::size_t>(rank)], kHandleOfLinks); });
   }
   /// On both ranks; returns what that says on each, nothing if it succeeds.
   std::array<std::string, 2> try_both(double timeout_s = 20) {
@@ -67,21 +73,22 @@ class TwoRanks : public ::testing::Test {
     std::uint64_t released = 0;
     return not_quiet_in(sets_[rank], released);
   }
-  /// Polls until then.
+  /// Polls until then; these transports progress, or both.
   template <class Condition>
-  bool comes_true(Condition&& condition) {
+  bool comes_true(Condition&& condition, std::vector<Transport*> progressing = {}) {
+    if (progressing.empty()) progressing = {&transports_[0], &transports_[1]};
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!condition()) {
       if (std::chrono::steady_clock::now() > until) return false;
-      for (Transport& transport : transports_) transport.progress();
+      for (Transport* const transport : progressing) transport->progress();
     }
     return true;
   }
   device::PeerLinks links(std::size_t rank, std::size_t place) const { return sets_[rank][0].view()[place]; }
-  void send(std::size_t rank, std::size_t place) {
+  void send(std::size_t rank, std::size_t place, std::size_t bytes = 8) {
     device::SendLink& link = *links(rank, place).send;
     ASSERT_TRUE(comes_true([&] { return link.try_acquire() != nullptr; }));
-    link.publish(8);
+    link.publish(bytes);
   }
   void take(std::size_t rank, std::size_t place) {
     device::RecvLink& link = *links(rank, place).receive;
@@ -142,6 +149,19 @@ TEST_F(TwoRanks, AreQuietWithFewUntakenWhereThatIsEnough) {
   EXPECT_EQ(not_quiet(0), 1);
   for (int slots = 0; slots < 4; ++slots) take(1, 1);
   EXPECT_TRUE(comes_true([&] { return !not_quiet(0); }));
+}
+
+struct TwoRanksThatFetch : TwoRanks {
+  TwoRanksThatFetch() : TwoRanks(Rendezvous::kAlways) {}
+};
+
+TEST_F(TwoRanksThatFetch, DoNotFetchWhereFewUntakenAreEnough) {
+  link({kLong});
+  send(0, 1);
+  take(1, 1);
+  send(0, 1, leader_fifo(2).slot_bytes);
+  EXPECT_TRUE(comes_true([&] { return !not_quiet(0); }, {&transports_[0]}))
+      << "while the receiver does nothing";
 }
 
 TEST_F(TwoRanks, HearThatTheOtherHasAbandonedAllItsEnds) {

@@ -1,4 +1,4 @@
-#include "device/schedule/pipeline.hpp"
+#include "device/host/pipeline.hpp"
 
 #include <gtest/gtest.h>
 
