@@ -64,10 +64,13 @@ constexpr std::size_t kMostByDbt = 64 * kMiB;
 // A node leader sends to all others at once. Between more hosts, the logarithmic patterns of the fallback
 // component send fewer messages.
 constexpr int kMostHostsAtOnce = 16;
-// Between two hosts the rails exchange an all-reduce in one step. Below this the leaders' shorter slots, and
-// what is gathered inside the hosts, cost less: where hosts have several ranks, and where each has one (1 and
-// 2 ranks on each of two virtual hosts, without a limit on the links).
-constexpr std::size_t kExchangedOfSeveral = 64 * kKiB, kExchangedOfOne = 16 * kKiB + 1;
+// Between two hosts the rails exchange an all-reduce in one step, as the node leaders do. Below this the
+// leaders' calls, which end before all is taken, and one gathering inside the hosts cost less: where hosts
+// have several ranks, and where each has one (1, 2 and 4 ranks on each of two virtual hosts, 10 Gbit/s and
+// without a limit).
+constexpr std::size_t kExchangedOfSeveral = 256 * kKiB, kExchangedOfOne = 64 * kKiB;
+// From here on the rails do without hier, too, which is not there from the first call on.
+constexpr std::size_t kExchangedAtFirstOfSeveral = 64 * kKiB, kExchangedAtFirstOfOne = 16 * kKiB + 1;
 // Up to here hier runs a reduce_scatter where each host has one rank. Where hosts have several: what goes
 // one-shot, for the node leaders receive the whole message before they scatter it (two to six virtual hosts,
 // 1 and 10 Gbit/s and without a limit).
@@ -98,7 +101,8 @@ bool tree_is_shorter(const Shape& shape) {
 /// Below this, the latency of loom's steps costs more than the fallback component loses otherwise (three to
 /// eight virtual hosts of one and two ranks, 1 Gbit/s, with a delay of 200 us and without, against tuned and
 /// han). A ring has more steps between more hosts.
-std::size_t least_between_hosts(Collective collective, const Shape& shape) {
+std::size_t least_between_hosts(Collective collective, const Conditions& conditions) {
+  const Shape& shape = conditions.shape;
   const auto hosts = static_cast<std::size_t>(shape.hosts);
   const std::size_t any_ring = std::max(kRingMinBytes, ring_size(shape) * kBytesPerStep);
   const auto ring_from = [&](std::size_t kib) {
@@ -114,7 +118,9 @@ std::size_t least_between_hosts(Collective collective, const Shape& shape) {
     case Collective::kReduceScatterV:
       return ring_from(128);
     case Collective::kAllreduce:
-      if (hosts == 2) return shape.ranks > 2 ? kExchangedOfSeveral : kExchangedOfOne;
+      if (hosts == 2 && shape.ranks > 2)
+        return conditions.hier ? kExchangedOfSeveral : kExchangedAtFirstOfSeveral;
+      if (hosts == 2) return conditions.hier ? kExchangedOfOne : kExchangedAtFirstOfOne;
       return hosts <= kFewHosts || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
                                                                                       : kReducedByDbt;
     default:
@@ -363,7 +369,7 @@ bool dbt_suits(const Conditions& conditions, Collective collective, std::size_t 
 }
 
 bool is_long_between_hosts(const Conditions& conditions, Collective collective, std::size_t bytes) {
-  return whole(conditions, collective, bytes) >= least_between_hosts(collective, conditions.shape);
+  return whole(conditions, collective, bytes) >= least_between_hosts(collective, conditions);
 }
 
 }  // namespace limits

@@ -318,7 +318,9 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
     const auto planned = [&](device::Collective collective, std::size_t bytes) {
       return plan(collective, of_one, bytes, {.hier = true});
     };
-    const std::size_t most = of_one.hosts == 2 ? 16 << 10 : of_one.hosts == 16 ? (64 << 10) / 15 : 8 << 10;
+    const std::size_t most = of_one.hosts == 2    ? (64 << 10) - 1
+                             : of_one.hosts == 16 ? (64 << 10) / 15
+                                                  : 8 << 10;
     EXPECT_EQ(planned(device::Collective::kAllreduce, most), Algorithm::kHier);
     EXPECT_EQ(planned(device::Collective::kAllreduce, most + 1),
               of_one.hosts == 2 ? Algorithm::kRing : Algorithm::kFallback);
@@ -327,6 +329,12 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
     EXPECT_EQ(planned(device::Collective::kReduceScatter, (1024 / ranks + 1)), Algorithm::kFallback);
     EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kFallback);
   }
+  // Until there are links, whose making is not worth it for small calls, rings carry what they can.
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 2, 1}, (16 << 10) + 1), Algorithm::kRing);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {4, 2, 2}, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {4, 2, 2}, (256 << 10) - 1, {.hier = true}),
+            Algorithm::kHier);
+  EXPECT_EQ(plan(device::Collective::kAllreduce, {4, 2, 2}, 256 << 10, {.hier = true}), Algorithm::kRing);
   const auto gathers = [](const connect::Shape& shape, std::size_t bytes) {
     return plan(device::Collective::kAllGather, shape, bytes, {.hier = true});
   };
