@@ -115,7 +115,8 @@ class Endpoint {
 
 /// The receiver's UCX may fetch longer messages straight to their place (rendezvous); others are sent
 /// eagerly, and so is all that Outbox::is_sent_along says. A fetched message completes when the receiver has
-/// answered; senders of short messages do not wait for that. Of and to memory of GPUs all are fetched (Outbox::is_fetched).
+/// answered; senders of short messages do not wait for that. Of and to memory of GPUs all are fetched
+/// (Outbox::is_fetched).
 inline constexpr std::size_t kMostSentAlong = 16 * 1024;
 enum class Rendezvous {
   kWhereDirect,  ///< where the network can fetch by itself, from the size on that UCX thinks best

@@ -69,8 +69,8 @@ constexpr int kMostHostsAtOnce = 16;
 // have several ranks, and where each has one (1, 2 and 4 ranks on each of two virtual hosts, 10 Gbit/s and
 // without a limit).
 constexpr std::size_t kExchangedOfSeveral = 256 * kKiB, kExchangedOfOne = 64 * kKiB;
-// From here on the rails do without hier, too, which is not there from the first call on.
-constexpr std::size_t kExchangedAtFirstOfSeveral = 64 * kKiB, kExchangedAtFirstOfOne = 16 * kKiB + 1;
+// From here on a single call is worth making the links, which hier needs as well.
+constexpr std::size_t kWorthLinksOfSeveral = 64 * kKiB, kWorthLinksOfOne = 16 * kKiB + 1;
 // Up to here hier runs a reduce_scatter where each host has one rank. Where hosts have several: what goes
 // one-shot, for the node leaders receive the whole message before they scatter it (two to six virtual hosts,
 // 1 and 10 Gbit/s and without a limit).
@@ -118,9 +118,8 @@ std::size_t least_between_hosts(Collective collective, const Conditions& conditi
     case Collective::kReduceScatterV:
       return ring_from(128);
     case Collective::kAllreduce:
-      if (hosts == 2 && shape.ranks > 2)
-        return conditions.hier ? kExchangedOfSeveral : kExchangedAtFirstOfSeveral;
-      if (hosts == 2) return conditions.hier ? kExchangedOfOne : kExchangedAtFirstOfOne;
+      if (hosts == 2 && shape.ranks > 2) return conditions.hier ? kExchangedOfSeveral : kWorthLinksOfSeveral;
+      if (hosts == 2) return conditions.hier ? kExchangedOfOne : kWorthLinksOfOne;
       return hosts <= kFewHosts || (may_use_hier(shape) && shape.ranks > shape.hosts) ? ring_from(256)
                                                                                       : kReducedByDbt;
     default:

@@ -329,7 +329,7 @@ TEST(AllreducePlan, TakesHierForSmallMessagesBetweenAFewHostsIfItsLinksAreThere)
     EXPECT_EQ(planned(device::Collective::kReduceScatter, (1024 / ranks + 1)), Algorithm::kFallback);
     EXPECT_EQ(planned(device::Collective::kBarrier, 0), Algorithm::kFallback);
   }
-  // Until there are links, whose making is not worth it for small calls, rings carry what they can.
+  // From so many bytes on a call makes the links, which hier then uses for it.
   EXPECT_EQ(plan(device::Collective::kAllreduce, {2, 2, 1}, (16 << 10) + 1), Algorithm::kRing);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {4, 2, 2}, 64 << 10), Algorithm::kRing);
   EXPECT_EQ(plan(device::Collective::kAllreduce, {4, 2, 2}, (256 << 10) - 1, {.hier = true}),

@@ -17,8 +17,9 @@ namespace {
 /// Hosts whose node leaders are joined by links; ranks are spread over them in any order.
 class Cluster {
  public:
-  Cluster(std::vector<int> host_of, const FifoShape& shape)
-      : host_of_(std::move(host_of)),
+  Cluster(std::vector<int> host_of, const FifoShape& shape, bool few_rounds = false)
+      : few_rounds_(few_rounds),
+        host_of_(std::move(host_of)),
         hosts_(1 + *std::max_element(host_of_.begin(), host_of_.end())),
         shape_(shape),
         pairwise_(hosts_, shape) {
@@ -53,7 +54,7 @@ class Cluster {
         const int host = host_of_[r], local = local_of_[r];
         const auto& cico = cico_of_[static_cast<std::size_t>(host)];
         std::optional<CicoBuffers> mine;
-        if (cico.size() > 1) mine.emplace(cico, local, false, 16);
+        if (cico.size() > 1) mine.emplace(cico, local, few_rounds_, 16);
         HierLinks levels{.cico = mine ? &*mine : nullptr,
                          .places = places_,
                          .rank = rank,
@@ -65,6 +66,7 @@ class Cluster {
   }
 
  private:
+  bool few_rounds_;
   std::vector<int> host_of_, local_of_, ranks_;
   std::vector<HostAndLocal> places_;
   int hosts_;
@@ -84,10 +86,11 @@ std::vector<int> operand(int rank, std::size_t count) {
   return values;
 }
 
-void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place) {
+void check(const std::vector<int>& host_of, Collective collective, std::size_t count, bool in_place,
+           bool few_rounds) {
   SCOPED_TRACE(::testing::Message() << "collective " << static_cast<int>(collective) << ", " << host_of.size()
                                     << " ranks, " << count << " elements" << (in_place ? ", in place" : ""));
-  Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
+  Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4}, few_rounds);
   const auto n = static_cast<std::size_t>(cluster.size());
   cluster.run([&](int rank, const auto& perform) {
     const bool scatters = collective == Collective::kReduceScatter;
@@ -107,10 +110,12 @@ void check(const std::vector<int>& host_of, Collective collective, std::size_t c
 class Hier : public ::testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(Hier, CarryAllreducesAndReduceScatters) {
-  for (const std::size_t count : {1UL, 100UL, 2049UL, 20011UL})  // one shot, two shots, several tiles of them
+  // One shot, two shots, also of equal shares, several tiles of them.
+  for (const std::size_t count : {1UL, 100UL, 2049UL, 4032UL, 20011UL})
     for (const bool in_place : {false, true})
       for (const auto collective : {Collective::kAllreduce, Collective::kReduceScatter})
-        check(GetParam(), collective, count, in_place);
+        for (const bool few_rounds : {false, true})
+          check(GetParam(), collective, count, in_place, few_rounds);
 }
 
 TEST_P(Hier, CarryReducesToAnyRoot) {
@@ -118,15 +123,17 @@ TEST_P(Hier, CarryReducesToAnyRoot) {
   for (const std::size_t count : {1UL, 100UL, 4097UL}) {
     Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
     cluster.run([&](int rank, const auto& perform) {
-      for (int root = 0; root < cluster.size(); ++root) {
+      for (int root = 0; root < 2 * cluster.size(); ++root) {
+        const bool in_place = root >= cluster.size() && rank == root - cluster.size();
         const std::vector<int> in = operand(rank, count);
-        std::vector<int> out(count, -1);
-        perform({Collective::kReduce, reinterpret_cast<const std::byte*>(in.data()),
-                 reinterpret_cast<std::byte*>(out.data()), count, Type::kInt32, Op::kSum, root});
+        std::vector<int> out = in_place ? in : std::vector<int>(count, -1);
+        perform({Collective::kReduce, reinterpret_cast<const std::byte*>(in_place ? out.data() : in.data()),
+                 rank == root % cluster.size() ? reinterpret_cast<std::byte*>(out.data()) : nullptr, count,
+                 Type::kInt32, Op::kSum, root % cluster.size()});
         for (std::size_t i = 0; i < count; ++i) {
           int sum = 0;
           for (int q = 0; q < cluster.size(); ++q) sum += value_at(q, i);
-          ASSERT_EQ(out[i], rank == root ? sum : -1) << "root " << root;
+          ASSERT_EQ(out[i], rank == root % cluster.size() ? sum : -1) << "root " << root;
         }
       }
     });
@@ -163,8 +170,8 @@ TEST_P(Hier, CarryBroadcastsFromAnyRootAlsoOfNonContiguousBuffers) {
           // Ranks need not agree on what an element is.
           const bool in_bytes = rank % 3 == 1;
           perform({.collective = Collective::kBroadcast,
-                   .in = rank == root ? there : nullptr,
-                   .out = rank == root ? nullptr : there,
+                   .in = there,
+                   .out = there,
                    .count = in_bytes ? count * sizeof(int) : count,
                    .type = in_bytes ? Type::kUint8 : Type::kInt32,
                    .root = root,
@@ -185,10 +192,11 @@ TEST_P(Hier, CarryAllGathersAlsoOfNonContiguousBuffers) {
       Cluster cluster(host_of, {.slot_bytes = 4096, .slot_count = 4});
       const auto ranks = static_cast<std::size_t>(cluster.size());
       cluster.run([&](int rank, const auto& perform) {
-        const bool packs = rank % 3 == odd_one, in_place = rank % 3 == (odd_one + 1) % 3;
-        const std::size_t stride = packs ? 2 : 1;
-        std::vector<int> all(stride * ranks * count, -1), mine(stride * count, -1);
-        for (std::size_t i = 0; i < count; ++i) mine[stride * i] = value_at(rank, i);
+        const bool packs_in = rank % 3 == odd_one, packs = packs_in && rank % 2 == 0,
+                   in_place = rank % 3 == (odd_one + 1) % 3;
+        const std::size_t stride = packs ? 2 : 1, stride_in = packs_in ? 2 : 1;
+        std::vector<int> all(stride * ranks * count, -1), mine(stride_in * count, -1);
+        for (std::size_t i = 0; i < count; ++i) mine[stride_in * i] = value_at(rank, i);
         std::byte* const out = reinterpret_cast<std::byte*>(all.data());
         std::byte* const own = out + static_cast<std::size_t>(rank) * count * sizeof(int);
         if (in_place) std::memcpy(own, mine.data(), count * sizeof(int));
@@ -204,13 +212,13 @@ TEST_P(Hier, CarryAllGathersAlsoOfNonContiguousBuffers) {
             },
             &there};
         perform({.collective = Collective::kAllGather,
-                 .in = packs      ? nullptr
+                 .in = packs_in   ? nullptr
                        : in_place ? own
                                   : reinterpret_cast<const std::byte*>(mine.data()),
                  .out = packs ? nullptr : out,
                  .count = count,
                  .type = Type::kInt32,
-                 .in_packer = packs ? &in_packer : nullptr,
+                 .in_packer = packs_in ? &in_packer : nullptr,
                  .out_packer = packs ? &out_packer : nullptr});
         for (std::size_t i = 0; i < ranks * count; ++i)
           ASSERT_EQ(all[stride * i], value_at(static_cast<int>(i / count), i % count));
@@ -250,6 +258,7 @@ TEST(HierExecutor, GivesAllRanksTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Placements, Hier,
                          ::testing::Values(std::vector{0, 1}, std::vector{0, 1, 2}, std::vector{0, 0, 1, 1},
+                                           std::vector{0, 0, 1, 1, 2, 2}, std::vector{0, 0, 1, 1, 1},
                                            std::vector{0, 1, 2, 0, 1, 2}, std::vector{0, 1, 0, 2, 0},
                                            std::vector{0, 1, 2, 3, 4, 5, 6, 7}),
                          [](const auto& test) {
