@@ -103,8 +103,8 @@ std::vector<Measurement> read_measurements(const std::vector<std::string>& files
     }
   }
   for (Measurement& measurement : all) {
-    std::ranges::stable_partition(measurement.curves,
-                                  [](const Curve& curve) { return curve.name == Measurement::kLoom; });
+    std::stable_partition(measurement.curves.begin(), measurement.curves.end(),
+                          [](const Curve& curve) { return curve.name == Measurement::kLoom; });
     for (Curve& curve : measurement.curves) sort_points(curve);
     sort_points(measurement.floor);
   }

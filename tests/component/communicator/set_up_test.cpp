@@ -230,16 +230,16 @@ TEST(SetUp, StepsAsideOnAllRanksWhenWordsContradictEachOther) {
   };
   // The second gather tells the hosts: here that all are on one. The third, where two hosts differ, the
   // lowest ranks: as if they were each after the other; the last after a rank that is not there.
-  for (const auto& [which, words] : {Spoilt{2, {256, 256, 256}}, {3, {1, 0, 0}}, {3, {0, 0, 9}}}) {
+  for (const Spoilt& word : {Spoilt{2, {256, 256, 256}}, {3, {1, 0, 0}}, {3, {0, 0, 9}}}) {
     Job job{.ranks = 3, .host = [](int rank) { return "host" + std::to_string(rank / 2); }};
     job.run([&](Rank& self) {
-      SpoiltGather spoilt{self.bootstrap(), which, words};
+      SpoiltGather spoilt{self.bootstrap(), word.which, word.words};
       loom_bootstrap bootstrap = self.bootstrap();
       bootstrap.context = &spoilt;
       bootstrap.exchange = SpoiltGather::exchange;
       EXPECT_EQ(Communicator::create(Bootstrap(bootstrap), self.process(), self.engine()), nullptr);
       EXPECT_EQ(self.process().counters().declined, 1U);
-      EXPECT_GE(spoilt.gathered, which);
+      EXPECT_GE(spoilt.gathered, word.which);
     });
     EXPECT_EQ(job.transcript.messages(LOOM_MESSAGE_DECLINED).size(), 1);
   }
