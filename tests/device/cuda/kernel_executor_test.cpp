@@ -127,8 +127,8 @@ TEST_F(Kernels, KnowWhoHoldsThemUp) {
   EXPECT_EQ(buffers[1]->read(), Ints(100, 3));
 }
 
-/// A rank may end a call too soon to ask the driver after the program's work. The ranks that it leaves behind do
-/// not hold that work responsible.
+/// A rank may end a call too soon to ask the driver after the program's work. The ranks that it leaves behind
+/// do not hold that work responsible.
 TEST_F(Kernels, ThatHaveEndedHoldNobodyUp) {
   const Gpus gpus;
   World world(gpus, 3, Gpu::Memory::kPlain, one_channel());
@@ -301,7 +301,14 @@ TEST_F(Kernels, WaitForWhomTheyHaveSentToAloneOnceTheyHaveEnded) {
 }
 
 /// As a network has it, which may send what has been given up.
-TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
+class MappedMemoryOfAGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_kernels()) GTEST_SKIP() << "skipped: this build has no kernels";
+  }
+};
+
+TEST_F(MappedMemoryOfAGpu, StaysAsLongAsSomebodyHasIt) {
   const Gpus gpus;
   Gpu gpu(gpus.driver(), gpus.owner());
   const std::uint64_t room = gpu.room();
@@ -324,7 +331,7 @@ TEST(MappedMemory, StaysAsLongAsSomebodyHasIt) {
 }
 
 /// Else the first to write a page after a fork goes on with a copy of it.
-TEST(MappedMemory, IsTheSameInAChild) {
+TEST_F(MappedMemoryOfAGpu, IsTheSameInAChild) {
   const Gpus gpus;
   Gpu gpu(gpus.driver(), gpus.owner());
   const MappedMemory memory(gpu, 1);
