@@ -178,10 +178,11 @@ void SplitRailExecutor::plan_reduce_scatter() {
 
   // In between_ the t-th tiles of the blocks for each host lie one behind the other, as if each block began
   // `tile` elements after the one before.
-  between_.resize(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * call_.elem_bytes());
+  between_ = std::make_unique_for_overwrite<std::byte[]>(std::min(kTilesBetween, divide_up(longest, tile)) *
+                                                         hosts * tile * call_.elem_bytes());
   for (std::size_t host = 0; host < hosts; ++host) rail_blocks_[host].first = host * tile;
   for (std::size_t t = 0; t * tile < longest; ++t) {
-    std::byte* const summed = between_.data() + t % kTilesBetween * hosts * tile * call_.elem_bytes();
+    std::byte* const summed = between_.get() + t % kTilesBetween * hosts * tile * call_.elem_bytes();
     stage.window = {t * tile, tile};
     const std::size_t most = std::min(tile, longest - t * tile);
     for (std::size_t host = 0; host < hosts; ++host) {
