@@ -1,6 +1,5 @@
 #include "device/host/double_tree_executor.hpp"
 
-#include <algorithm>
 #include <bit>
 
 #include "device/host/pipeline.hpp"
@@ -16,9 +15,7 @@ std::size_t slice_elems(std::size_t message_bytes, const TreeStage& part, int ho
   const std::size_t most =
       pipeline_slice_elems(divide_up(message_bytes / 2, part.elem_bytes), part.elem_bytes,
                            {.between_hosts = up_and_down ? 2 * depth : depth}, fifo.slot_bytes);
-  const std::size_t line = std::max<std::size_t>(1, kCacheLine / part.elem_bytes);
-  const std::size_t slices = std::max<std::size_t>(1, divide_up(part.count, most));
-  return std::min(most, divide_up(std::max<std::size_t>(1, divide_up(part.count, slices)), line) * line);
+  return cut_evenly(part.count, part.elem_bytes, most);
 }
 
 }  // namespace

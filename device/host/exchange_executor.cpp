@@ -3,22 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/link/step_flag.hpp"
-#include "device/schedule/divide_up.hpp"
+#include "device/host/pipeline.hpp"
 
 namespace loom::device {
-
-namespace {
-
-/// As few tiles as there can be, all about as long.
-std::size_t tile_of(std::size_t count, std::size_t elem_bytes, std::size_t slot_bytes) {
-  const std::size_t most = std::max<std::size_t>(1, slot_bytes / elem_bytes);
-  const std::size_t tiles = std::max<std::size_t>(1, divide_up(count, most));
-  const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
-  return std::min(most, divide_up(divide_up(count, tiles), line) * line);
-}
-
-}  // namespace
 
 ExchangeExecutor::~ExchangeExecutor() = default;
 
@@ -28,7 +15,8 @@ ExchangeExecutor::ExchangeExecutor(std::span<const PeerLinks> links, int positio
       position_(position),
       size_(static_cast<int>(links.size())),
       stage_(stage),
-      tile_elems_(tile_of(stage.count, stage.elem_bytes, slot_bytes)),
+      tile_elems_(
+          cut_evenly(stage.count, stage.elem_bytes, std::max<std::size_t>(1, slot_bytes / stage.elem_bytes))),
       sum_(stage.reduce == nullptr || size_ == 2 || stage.in != nullptr ? 0 : elems(0) * stage.elem_bytes) {}
 
 /// A link's slots are sent in the order in which they are received: tile by tile, and in each by rounds. In a

@@ -1,4 +1,5 @@
-// pipeline.hpp -- into how many slices ranks cut a message that they pass on.
+// pipeline.hpp -- how ranks cut what they send to other hosts: evenly, and a message that they pass on into
+// as many slices as its way asks for.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,14 @@
 #include "device/schedule/divide_up.hpp"
 
 namespace loom::device {
+
+/// The elements of a piece where as few pieces as there can be, of at most so many elements, are all about as
+/// long: whole cache lines if `most` is.
+inline std::size_t cut_evenly(std::size_t count, std::size_t elem_bytes, std::size_t most) {
+  const std::size_t pieces = std::max<std::size_t>(1, divide_up(count, most));
+  const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
+  return std::min(most, divide_up(std::max<std::size_t>(1, divide_up(count, pieces)), line) * line);
+}
 
 /// The longest way from the first rank to the last.
 struct PipelineHops {
@@ -38,10 +47,10 @@ inline std::size_t pipeline_slice_elems(std::size_t count, std::size_t elem_byte
   const double least = between ? kBytesPerMessage * kBetweenToInside : kBytesPerFlag;
   const auto best = static_cast<std::size_t>(
       std::lround(std::sqrt(static_cast<double>(further) * static_cast<double>(count * elem_bytes) / least)));
-  const std::size_t slices = std::max({std::size_t{1}, best, divide_up(count * elem_bytes, slot_bytes)});
   const std::size_t line = std::max<std::size_t>(1, kCacheLine / elem_bytes);
-  const std::size_t elems = divide_up(divide_up(count, slices), line) * line;
-  return std::clamp(elems, line, std::max(line, slot_bytes / elem_bytes / line * line));
+  const std::size_t wanted = divide_up(divide_up(count, std::max<std::size_t>(1, best)), line) * line;
+  const std::size_t in_slot = std::max(line, slot_bytes / elem_bytes / line * line);
+  return cut_evenly(count, elem_bytes, std::clamp(wanted, line, in_slot));
 }
 
 }  // namespace loom::device
