@@ -77,13 +77,14 @@ Algorithm CallSelector::leading(const device::Call& call, Choice choice) {
 
 Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice) {
   const Algorithm usual = choice.algorithm, candidate = *choice.candidate;
-  // The root of a broadcast, and the senders of a reduce, run ahead of the others in a row of immediate
-  // calls. Times that are taken from the moment when all ranks are there do not show that. By single copy
-  // they wait for the others.
+  // In a row of immediate calls the root of a broadcast, and the senders of a reduce, run ahead: while the
+  // others copy out of the slots, they copy the next message in. Probes time each call from the moment when
+  // all ranks are there, one copy after the other, up to twice as long. By single copy the senders wait either
+  // way. So a candidate must be faster by half of that.
   const bool runs_ahead =
       usual == Algorithm::kImmediate &&
       (call.collective == device::Collective::kBroadcast || call.collective == device::Collective::kReduce);
-  const double margin = runs_ahead ? 1.2 : 1.1;
+  const double margin = runs_ahead ? 1.5 : 1.1;
   Window& window = window_of(call, usual);
   if (window.agrees())
     execution_.announce(call, device::CallFamily::kImmediate);  // a broadcast's sizes differ before others do
