@@ -95,9 +95,9 @@ void DbtExecutor::plan_broadcast(const DbtLinks& trees, int root_host, int root_
   const Packer* const packer = is_root ? call_.in_packer : call_.out_packer;
   const std::byte* data = is_root ? call_.in : call_.out;
   if (packer != nullptr) {
-    between_.resize(call_.bytes());
-    data = between_.data();
-    if (is_root) packer->move(packer->context, 0, between_.data(), between_.size());
+    between_ = scratch(call_.bytes());
+    data = between_.get();
+    if (is_root) packer->move(packer->context, 0, between_.get(), call_.bytes());
     unpacks_ = !is_root;
   }
   const std::size_t block = block_elems(kOneWayBlockBytes);
@@ -117,12 +117,12 @@ void DbtExecutor::plan_reduce(const DbtLinks& trees, int root_host, int root_pla
   const bool is_root = on_rail && grid_.rail.position == root_host;
   const bool sums = on_rail && grid_.local.size > 1;
   const std::size_t block = block_elems(kOneWayBlockBytes), block_bytes = block * call_.elem_bytes();
-  if (sums) between_.resize(std::min(kBlocksBetween * block_bytes, call_.bytes()));
+  if (sums) between_ = scratch(std::min(kBlocksBetween * block_bytes, call_.bytes()));
   for (std::size_t first = 0, b = 0; first < call_.count; first += block, ++b) {
     const std::size_t at = first * call_.elem_bytes();
     TreeStage part{TreeCollective::kReduce,
                    call_.in + at,
-                   sums ? between_.data() + b % kBlocksBetween * block_bytes : nullptr,
+                   sums ? between_.get() + b % kBlocksBetween * block_bytes : nullptr,
                    std::min(block, call_.count - first),
                    call_.elem_bytes(),
                    call_.reduce()};
@@ -139,7 +139,7 @@ void DbtExecutor::plan_reduce(const DbtLinks& trees, int root_host, int root_pla
 RingExecutor::State DbtExecutor::advance() {
   const RingExecutor::State state = advance_both(across_, inside_);
   if (state == RingExecutor::State::kDone && std::exchange(unpacks_, false))
-    call_.out_packer->move(call_.out_packer->context, 0, between_.data(), between_.size());
+    call_.out_packer->move(call_.out_packer->context, 0, between_.get(), call_.bytes());
   return state;
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "device/host/double_tree_executor.hpp"
+#include "device/host/scratch.hpp"
 #include "device/host/stages.hpp"
 
 namespace loom::device {
@@ -70,8 +71,8 @@ class DbtExecutor {
 
   Grid grid_;
   Call call_;
-  std::vector<std::byte> between_;  ///< a non-contiguous message packed, or sums of a host's operands
-  bool unpacks_ = false;            ///< at the end, between_ to the caller's buffer
+  Scratch between_;       ///< a non-contiguous message packed, or sums of a host's operands
+  bool unpacks_ = false;  ///< at the end, between_ to the caller's buffer
   StageSequence<DoubleTreeExecutor> across_;
   StageSequence<Inside> inside_;
 };

@@ -37,7 +37,7 @@ Call HierExecutor::inside_call(Collective collective, const std::byte* in, std::
 
 /// Uninitialized.
 std::byte* HierExecutor::allocate(std::size_t bytes) {
-  scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  scratch_ = scratch(bytes);
   return scratch_.get();
 }
 

@@ -23,12 +23,12 @@
 // All reduce in the same order: results have the same bits.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 
 #include "device/host/cico_executor.hpp"
 #include "device/host/exchange_executor.hpp"
+#include "device/host/scratch.hpp"
 
 namespace loom::device {
 
@@ -103,7 +103,7 @@ class HierExecutor {
   Call call_;
   /// The message, as far as it is reduced or gathered: in the caller's buffer where it can be.
   std::byte* whole_ = nullptr;
-  std::unique_ptr<std::byte[]> scratch_;
+  Scratch scratch_;
   std::size_t host_bytes_ = 0;           ///< of an all-gather: the blocks of the host that has most
   std::optional<Call> gather_, spread_;  ///< nothing: this host has nothing to do
   ExchangeStage across_;

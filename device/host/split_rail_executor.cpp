@@ -122,8 +122,8 @@ void SplitRailExecutor::lay_out_blocks() {
     std::size_t bytes = 0;
     for (std::size_t rank = 0; rank < grid_.ranks.size(); ++rank)
       bytes += call_.collective == Collective::kAllGatherV ? call_.out_blocks[rank].bytes : call_.bytes();
-    result_.resize(bytes);
-    call_.out = result_.data();
+    result_ = scratch(bytes);
+    call_.out = result_.get();
   }
   for (const int rank : grid_.ranks) blocks_.push_back(block_of(rank));
   for (int host = 0; host < grid_.rail.size; ++host)
@@ -167,8 +167,8 @@ void SplitRailExecutor::plan_reduce_scatter() {
   if (grid_.local.size == 1) {
     // In place and with unequal parts, result and operand may overlap without being the same.
     if (call_.collective == Collective::kReduceScatterV && call_.in == call_.out) {
-      result_.resize(own.count * call_.elem_bytes());
-      stage.out = result_.data();
+      result_ = scratch(own.count * call_.elem_bytes());
+      stage.out = result_.get();
     }
     stage.count = longest * hosts;
     stage.chunks = blocks_;
@@ -178,8 +178,7 @@ void SplitRailExecutor::plan_reduce_scatter() {
 
   // In between_ the t-th tiles of the blocks for each host lie one behind the other, as if each block began
   // `tile` elements after the one before.
-  between_ = std::make_unique_for_overwrite<std::byte[]>(std::min(kTilesBetween, divide_up(longest, tile)) *
-                                                         hosts * tile * call_.elem_bytes());
+  between_ = scratch(std::min(kTilesBetween, divide_up(longest, tile)) * hosts * tile * call_.elem_bytes());
   for (std::size_t host = 0; host < hosts; ++host) rail_blocks_[host].first = host * tile;
   for (std::size_t t = 0; t * tile < longest; ++t) {
     std::byte* const summed = between_.get() + t % kTilesBetween * hosts * tile * call_.elem_bytes();
@@ -247,15 +246,17 @@ void SplitRailExecutor::put_own_block() {
 void SplitRailExecutor::finish() {
   if (finished_) return;
   finished_ = true;
-  if (result_.empty()) return;
+  if (result_ == nullptr) return;
   if (scatters(call_.collective)) {
-    std::memcpy(call_.out, result_.data(), result_.size());
-    if (call_.streaming != nullptr) call_.streaming->have(call_.out, result_.size());
+    const std::size_t bytes =
+        rail_blocks_[static_cast<std::size_t>(grid_.rail.position)].count * call_.elem_bytes();
+    std::memcpy(call_.out, result_.get(), bytes);
+    if (call_.streaming != nullptr) call_.streaming->have(call_.out, bytes);
     return;
   }
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     call_.out_packer->move(call_.out_packer->context, grid_.ranks[i],
-                           result_.data() + blocks_[i].first * call_.elem_bytes(),
+                           result_.get() + blocks_[i].first * call_.elem_bytes(),
                            blocks_[i].count * call_.elem_bytes());
 }
 

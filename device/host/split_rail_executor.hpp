@@ -13,12 +13,12 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <variant>
 #include <vector>
 
 #include "device/host/exchange_executor.hpp"
 #include "device/host/grid.hpp"
+#include "device/host/scratch.hpp"
 #include "device/host/stages.hpp"
 
 namespace loom::device {
@@ -79,11 +79,11 @@ class SplitRailExecutor {
 
   Grid grid_;
   Call call_;
-  std::vector<ChunkRange> blocks_;        ///< as grid_.ranks
-  std::vector<ChunkRange> rail_blocks_;   ///< of my rail, by host; where scattered inside: in between_
-  std::unique_ptr<std::byte[]> between_;  ///< sums of a host's operands, on their way to the rail
-  std::vector<std::byte> result_;         ///< until the end, where it cannot go to its place at once
-  std::array<PeerLinks, 2> exchanged_;    ///< along a rail of two ranks
+  std::vector<ChunkRange> blocks_;       ///< as grid_.ranks
+  std::vector<ChunkRange> rail_blocks_;  ///< of my rail, by host; where scattered inside: in between_
+  Scratch between_;                      ///< sums of a host's operands, on their way to the rail
+  Scratch result_;                       ///< until the end, where it cannot go to its place at once
+  std::array<PeerLinks, 2> exchanged_;   ///< along a rail of two ranks
   StageSequence<RingExecutor> inside_;
   StageSequence<Across> across_;
   bool finished_ = false;
