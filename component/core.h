@@ -309,6 +309,8 @@ void loom_request_destroy(struct loom_request* call);
 void loom_comm_leave(struct loom_comm* comm);
 /* The ranks have made their first links, or failed to. The same on all ranks between calls. */
 bool loom_comm_has_tried_links(struct loom_comm* comm);
+/* As the ranks have found when they connected; the same on all. */
+bool loom_comm_is_on_one_host(const struct loom_comm* comm);
 
 /* coll_loom_tune leaves some calls to algorithms on GPUs. Also false if the rules are wrong; the set-up
  * reports that. */

@@ -76,6 +76,7 @@ class Communicator {
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
   bool needs_links(const device::Call& call);
   /// The ranks have made their first links, or failed to. The same on all ranks.
+  bool is_on_one_host() const noexcept { return member_.group->wiring.shape.hosts == 1; }
   bool has_tried_links() const noexcept { return links_.state != LinkState::kNotMade; }
   /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
   /// library progress; may be null. Throws as perform().

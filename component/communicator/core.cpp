@@ -277,6 +277,10 @@ bool loom_comm_has_tried_links(loom_comm* comm) {
   return reinterpret_cast<Communicator*>(comm)->has_tried_links();
 }
 
+bool loom_comm_is_on_one_host(const loom_comm* comm) {
+  return reinterpret_cast<const Communicator*>(comm)->is_on_one_host();
+}
+
 bool loom_may_make_an_id(loom_collective collective, std::uint64_t bytes, loom_op op, loom_type type) {
   return loom::may_make_an_id(static_cast<Collective>(collective), bytes, static_cast<loom::device::Op>(op),
                               static_cast<loom::device::Type>(type));

@@ -84,7 +84,8 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
           kind == LOOM_PERSISTENT ? coll_loom_check_starts(self, args->collective, request) : OMPI_SUCCESS;
       return true;
     }
-    const bool by_lane = persistent && self->one_host && !coll_loom_starts_are_ordered(self->communicator);
+    const bool by_lane =
+        persistent && coll_loom_is_on_one_host(self) && !coll_loom_starts_are_ordered(self->communicator);
     if ((result == LOOM_NO_LANE || (result == LOOM_DECLINED && by_lane)) && loom_reduces(args->collective) &&
         coll_loom_wants_order(self, type))
       return make_in_order(self, args, op, type, persistent, request, error);

@@ -2,6 +2,14 @@
 #include "component/mca/entries.h"
 #include "component/mca/staged.h"
 
+/* Processes that have met by MPI_Comm_spawn, MPI_Comm_connect or MPI_Comm_join. */
+static bool are_of_several_jobs(ompi_group_t* group) {
+  const int ranks = ompi_group_size(group);
+  for (int rank = 1; rank < ranks; ++rank)
+    if (ompi_group_get_proc_name(group, rank).jobid != ompi_group_get_proc_name(group, 0).jobid) return true;
+  return false;
+}
+
 /* Remembers the fallback component, and takes its place. This runs for every communicator of the program, so
  * nothing is set up before the first collective. */
 static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communicator) {
@@ -10,7 +18,8 @@ static int enable(mca_coll_base_module_t* module, ompi_communicator_t* communica
   if (fallback->coll_allreduce == NULL || fallback->coll_allgather == NULL) return OMPI_ERR_NOT_AVAILABLE;
 
   self->communicator = communicator;
-  self->one_host = !ompi_group_have_remote_peers(communicator->c_local_group);
+  self->of_jobs = are_of_several_jobs(communicator->c_local_group);
+  self->one_host = !self->of_jobs && !ompi_group_have_remote_peers(communicator->c_local_group);
   const bool stages = self->stages = loom_may_have_device_memory();
   self->wants_devices = stages && loom_wants_devices();
   /* loom does not take over an operation that no other component has: there would be no fallback. */

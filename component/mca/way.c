@@ -68,6 +68,11 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
   return loom_may_make_an_id(collective, args->in.count * args->in.type->super.size, op, type);
 }
 
+bool coll_loom_is_on_one_host(const struct coll_loom_module* self) {
+  return self->one_host || (self->of_jobs && coll_loom_state_of(self) == COLL_LOOM_READY &&
+                            loom_comm_is_on_one_host(self->comm));
+}
+
 /* Such calls loom leaves to the fallback component, unless ranks may have their buffers on GPUs. */
 static bool is_carried_beside_devices(const struct coll_loom_module* self, enum loom_collective collective,
                                       enum coll_loom_form form) {
@@ -85,8 +90,10 @@ bool coll_loom_always_falls_back(const struct coll_loom_module* self, const stru
     if (!coll_loom_kernel(args->op, args->in.type, &op, &type)) return true;
     if (coll_loom_wants_order(self, type)) return false; /* in_order.h reads the operand */
   }
-  return self->state == COLL_LOOM_DECLINED || (!self->one_host && !loom_may_carry(collective, false) &&
-                                               !is_carried_beside_devices(self, collective, form));
+  if (self->state == COLL_LOOM_DECLINED) return true;
+  const bool may_be_on_one_host = self->one_host || self->of_jobs;
+  return !may_be_on_one_host && !loom_may_carry(collective, false) &&
+         !is_carried_beside_devices(self, collective, form);
 }
 
 /* Whatever failed, the peers may wait for this rank in the call. */
@@ -121,20 +128,22 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   const bool in_any_order =
       form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator);
   if (OPAL_UNLIKELY(in_any_order || !self->one_host)) {
-    /* The set-up compares coll_loom_reproducible, and finds out whether all ranks have GPUs. So all ranks
-     * come to it first, whatever they have there. */
+    /* The set-up compares coll_loom_reproducible, and finds out whether all ranks have GPUs, and whether
+     * those of several jobs are on one host. So all ranks come to it first, whatever they have there. */
     const bool reduces_in_order = loom_reduces(args->collective) && loom_depends_on_order(*type);
-    if (reduces_in_order || (!in_any_order && is_for_devices_alone(self, args->collective))) {
+    if (reduces_in_order || self->of_jobs ||
+        (!in_any_order && is_for_devices_alone(self, args->collective))) {
       connect_ranks(self, form);
       const enum coll_loom_state state = coll_loom_state_of(self);
       if (state == COLL_LOOM_BROKEN) return fails(self);
       if (state == COLL_LOOM_CONNECTING) return COLL_LOOM_DEFERRED;
-      const bool by_lane = self->one_host && state == COLL_LOOM_READY;
+      const bool by_lane = state == COLL_LOOM_READY && coll_loom_is_on_one_host(self);
       if (reduces_in_order && coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
     }
-    const bool declines = !self->one_host && !in_any_order && !loom_may_carry(args->collective, false) &&
+    const bool one_host = coll_loom_is_on_one_host(self);
+    const bool declines = !one_host && !in_any_order && !loom_may_carry(args->collective, false) &&
                           !is_carried_beside_devices(self, args->collective, form);
-    if ((in_any_order && !self->one_host) || declines) {
+    if ((in_any_order && !one_host) || declines) {
       coll_loom_fall_back(self, args->collective, declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER, NULL,
                           NULL);
       return COLL_LOOM_BY_FALLBACK;
