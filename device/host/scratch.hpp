@@ -3,25 +3,21 @@
 
 #include <cstddef>
 #include <memory>
-#include <memory_resource>
 
 namespace loom::device {
 
-/// Where scratch() comes from. Up to 4 MiB a block is used again by later calls: its pages are there. malloc
-/// would give them back to the system, as soon as the program frees memory of its own.
-std::pmr::memory_resource& scratch_memory();
-
 struct ReturnScratch {
   std::size_t bytes = 0;
-  void operator()(std::byte* memory) const noexcept {
-    scratch_memory().deallocate(memory, bytes, alignof(std::max_align_t));
-  }
+  void operator()(std::byte* memory) const noexcept;
 };
+/// A block that later calls of the process use again: its pages are there. malloc would give them back to the
+/// system as soon as the program frees memory of its own.
 using Scratch = std::unique_ptr<std::byte[], ReturnScratch>;
 
-/// Uninitialized.
-inline Scratch scratch(std::size_t bytes) {
-  return {static_cast<std::byte*>(scratch_memory().allocate(bytes, alignof(std::max_align_t))), {bytes}};
-}
+/// Uninitialized. Throws std::bad_alloc.
+Scratch scratch(std::size_t bytes);
+
+/// Of blocks that no call uses: what the process keeps.
+inline constexpr std::size_t kMostScratchKept = std::size_t{32} << 20;
 
 }  // namespace loom::device

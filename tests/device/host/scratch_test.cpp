@@ -31,6 +31,31 @@ TEST(Scratch, ALaterCallOfTheThreadUsesTheSameMemory) {
   for (int call = 0; call < 5; ++call) EXPECT_EQ(scratch(bytes).get(), first);
 }
 
+TEST(Scratch, AShorterCallUsesALongerBlockUnlessHalfOfItIsEnough) {
+  const std::size_t bytes = std::size_t{7} << 20;
+  const std::byte* const first = scratch(bytes).get();
+  EXPECT_EQ(scratch(bytes - 1).get(), first);
+  const Scratch half = scratch(bytes / 2 - 1);
+  EXPECT_NE(half.get(), first);
+  EXPECT_EQ(scratch(bytes).get(), first);
+}
+
+TEST(Scratch, KeepsNoMoreThanItMay) {
+  const std::size_t bytes = kMostScratchKept / 4;
+  std::set<const std::byte*> used;
+  {
+    std::vector<Scratch> blocks;
+    for (int i = 0; i < 6; ++i) used.insert(blocks.emplace_back(scratch(bytes)).get());
+  }
+  std::vector<Scratch> again;
+  for (int i = 0; i < 4; ++i) {
+    again.push_back(scratch(bytes));
+    EXPECT_TRUE(used.contains(again.back().get()));
+  }
+  const Scratch longer = scratch(kMostScratchKept + 1);  // is not kept
+  EXPECT_NE(longer, nullptr);
+}
+
 TEST(Scratch, AnotherThreadMayGiveItBack) {
   Scratch made = scratch(200'000);
   std::thread([taken = std::move(made)]() mutable { taken.reset(); }).join();
