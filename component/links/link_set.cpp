@@ -85,10 +85,12 @@ bool LinkSet::has_few_untaken(const Ends& ends) const {
 
 std::optional<int> LinkSet::find_not_quiet(std::uint64_t& released) const {
   if (few_untaken_suffice_) {
-    for (const Ends& ends : ends_)
-      if (!(has_few_untaken(ends) && ends.send->is_flushed() && ends.receive->is_flushed()))
-        return ends.peer.rank;
-    return {};
+    const auto not_quiet = std::ranges::find_if_not(ends_, [&](const Ends& ends) {
+      return has_few_untaken(ends) && ends.send->is_flushed() && ends.receive->is_flushed();
+    });
+    if (not_quiet == ends_.end()) return {};
+    for (const Ends& ends : ends_) released += ends.send->taken();
+    return not_quiet->peer.rank;
   }
   std::optional<int> waits_for;
   for (const Ends& ends : ends_) {

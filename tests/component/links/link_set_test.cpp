@@ -125,6 +125,24 @@ TEST_F(TwoRanks, RefuseAWordThatIsNotThePeers) {
   EXPECT_THAT(try_one(0, 20), ::testing::HasSubstr("UCX delivered wrong data from the second rank."));
 }
 
+/// Otherwise a wait for a slow link would count as one for a peer that does not go on.
+TEST_F(TwoRanks, LearnWhatIsTakenWhileTooMuchIsNot) {
+  link({kLong});
+  const std::size_t bytes = leader_fifo(2).slot_bytes;
+  for (int slots = 0; slots < 4; ++slots) send(0, 1, bytes);
+  const auto released = [&] {
+    std::uint64_t slots = 0;
+    EXPECT_EQ(not_quiet_in(sets_[0], slots), 1);
+    return slots;
+  };
+  EXPECT_EQ(released(), 0);
+  take(1, 1);
+  EXPECT_TRUE(comes_true([&] { return released() == 1; }));
+  take(1, 1);
+  take(1, 1);
+  EXPECT_TRUE(comes_true([&] { return !not_quiet(0); }));
+}
+
 TEST_F(TwoRanks, AreNotQuietUntilAllIsTaken) {
   for (const LinkSpec& spec : {kAll, kRing}) {
     for (auto& sets : sets_) sets.clear();
