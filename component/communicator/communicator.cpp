@@ -304,7 +304,7 @@ void Communicator::fail_call() {
 
 /// While nobody advances requests.
 void Communicator::break_for(const Error& cause) {
-  broken_ = cause;
+  broken_.set(cause);
   has_due_ = true;
 }
 

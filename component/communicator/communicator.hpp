@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "component/communicator/failure.hpp"
 #include "component/communicator/requests.hpp"
 #include "component/execute/call_selector.hpp"
 #include "component/execute/device_calls.hpp"
@@ -232,7 +233,7 @@ class Communicator {
   std::atomic<bool> linking_ = false;
   bool abandoned_ = false;  ///< the peers have been told
   std::exception_ptr abandoned_for_;
-  std::optional<Error> broken_;  ///< the cause, for all later calls
+  BrokenBy broken_;
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;
   bool wants_pairwise_ = false;  ///< a call that does not wait has lacked these links on all ranks

@@ -66,7 +66,7 @@ std::unique_ptr<Request> Communicator::make_request(const device::Call& call, lo
       // A twin has no requests that use links before it has any. Later ones other ranks may start only after
       // they have made this one.
       if (twin_of_ == nullptr) finish_requests();
-      if (broken_) throw *broken_;
+      broken_.check();
       try {
         choose_when_linked(call);  // makes the links
       } catch (...) {
@@ -154,7 +154,7 @@ void Communicator::finish_requests_before_call() {
   if (!requests_.empty()) finish_requests();
   if (lanes_released_.load(std::memory_order_relaxed)) take_lanes_back();
   if (!has_due_) return;
-  if (broken_) throw *broken_;
+  broken_.check();
   try {
     if (abandoned_) throw_abandoned();
     has_due_ = false;
@@ -173,7 +173,7 @@ void Communicator::throw_abandoned() const {
 }
 
 State Communicator::advance(Request& request) {
-  if (broken_) throw *broken_;
+  broken_.check();
   // A step more would take back what the peers were told.
   if (abandoned_ || stopping_.load(std::memory_order_relaxed)) throw_abandoned();
   if (request.lane) {  // counted here: several threads may start requests

@@ -134,7 +134,7 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
                                                               loom_request_done done, void* context) {
   const bool one_host = member_.group->wiring.shape.hosts == 1 && member_.bootstrap.size() > 1;
   if (linking_ || !one_host || !device::has_kernel(call)) return nullptr;
-  if (broken_) throw *broken_;
+  broken_.check();
   if (links_.state == LinkState::kNotMade) finish_requests();
   Algorithm algorithm;
   LaneLease lane;
@@ -165,7 +165,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
   if (linking_ || !device_calls_.may_ask(given)) return nullptr;
   if (member_.group->wiring.shape.hosts > 1) return make_request_of_twin_on_gpus(given, done, context);
   if (links_.state == LinkState::kNotMade) finish_requests();
-  if (broken_) throw *broken_;
+  broken_.check();
   PackedCalls::Lease packed = device_calls_.packed_for_persistent(given);
   const device::Call& call = packed ? packed->call() : given;
   LaneLease lane;
@@ -180,7 +180,7 @@ std::unique_ptr<Request> Communicator::make_request_on_gpus(const device::Call& 
     };
     if (!device_calls_.is_ready_for_persistent(call) && !device_calls_.comes_to_rest(*owner, has_ended, true))
       return nullptr;
-    if (broken_) throw *broken_;
+    broken_.check();
     if (!device_calls_.make_ready_for_persistent(call, *owner)) return nullptr;
     lane = take_lane(LaneForm::for_gpus());
     if (!lane) return nullptr;
@@ -219,7 +219,7 @@ bool Communicator::comes_to_rest() {
 /// of the twin that others have not.
 std::unique_ptr<Request> Communicator::make_request_of_twin_on_gpus(const device::Call& given,
                                                                     loom_request_done done, void* context) {
-  if (broken_) throw *broken_;
+  broken_.check();
   try {
     if (!comes_to_rest()) return nullptr;
     if (links_.state == LinkState::kNotMade && !device_calls_.may_be_on_gpus(given)) return nullptr;
@@ -227,7 +227,7 @@ std::unique_ptr<Request> Communicator::make_request_of_twin_on_gpus(const device
   } catch (...) {
     fail_call();
   }
-  if (broken_) throw *broken_;
+  broken_.check();
   Communicator* const twin = for_persistent_calls();
   if (twin == nullptr) return nullptr;
   PackedCalls::Lease packed = device_calls_.packed_for_persistent(given);
@@ -255,7 +255,7 @@ std::unique_ptr<Request> Communicator::make_request_in_queue_on_gpus(const devic
                                                                      const device::cuda::Owner& owner,
                                                                      PackedCalls::Lease packed,
                                                                      loom_request_done done, void* context) {
-  if (broken_) throw *broken_;
+  broken_.check();
   std::optional<Algorithm> algorithm;
   try {
     if (!is_linked()) return nullptr;
@@ -368,7 +368,7 @@ Communicator* Communicator::for_persistent_calls() {
   if (member_.bootstrap.size() == 1) return this;       // there is nobody to be in another order
   if (links_.state == LinkState::kFailed) return this;  // which declines all calls
   if (twin_state_ == Twin::kNotMade && !linking_) {
-    if (broken_) throw *broken_;
+    broken_.check();
     try {
       const Linking linking(*this);
       Bootstrap bootstrap = member_.bootstrap;
