@@ -128,21 +128,22 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
     return false; /* neighbourhood collectives do not come to loom */
   /* Calls that are made again began before the variable was set. */
   if (coll_loom_variables.check && !coll_loom_is_releasing()) return false;
-  lock();
   struct coll_loom_connection* connection = &self->connection;
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
-  connection->set_up = loom_set_up_create(&bootstrap, self->comm);
-  if (connection->set_up == NULL) {
-    /* Without a thread or memory this rank waits, because the others have begun. */
+  struct loom_set_up* const set_up = loom_set_up_create(&bootstrap, self->comm);
+  if (set_up == NULL) {
+    /* Without a thread or memory this rank waits, because the others have begun; not under the mutex, for
+     * they may wait for another communicator's set-up first. */
     const enum coll_loom_state outcome =
         coll_loom_state_after(self, loom_set_up_now(&bootstrap, self->comm, &self->comm));
     if (releasing == self)
       __atomic_store_n(&connection->outcome, outcome, __ATOMIC_SEQ_CST);
     else
       __atomic_store_n(&self->state, outcome, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&mutex);
     return true;
   }
+  lock();
+  connection->set_up = set_up;
   if (!registered) opal_progress_register(progress);
   registered = true;
   connection->next = connecting;
