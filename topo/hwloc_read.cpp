@@ -38,14 +38,14 @@ class HwlocReader : DraftReader {
       number();
     else
       number_gpus(draft_);
-    name_bridges();
+    if (model_ != Model::kNccl) name_bridges();
     sort_depth_first(draft_);
     return std::move(draft_);
   }
 
  private:
-  /// hwloc's <object type="Bridge"> of any class is a switch. In NCCL's XML only its class tells, unless it
-  /// leads to a GPU or a NIC.
+  /// hwloc's <object type="Bridge"> of any class is a switch. In NCCL's XML, as loom reads it, one that leads
+  /// to no GPU or NIC must have the class of a bridge.
   void name_bridges() {
     std::vector<bool> leads(draft_.nodes.size());
     for (std::size_t id = draft_.nodes.size(); id-- > 0;) {  // children before their parents
