@@ -340,8 +340,9 @@ void Communicator::leave() noexcept {
 
 /// While nobody advances requests.
 void Communicator::abandon(std::exception_ptr cause) noexcept {
-  if (std::exchange(abandoned_, true)) return;
+  if (abandoned_) return;
   abandoned_for_ = std::move(cause);
+  abandoned_ = true;
   has_due_ = true;
   for (auto* const limits : {fast_below_.small, fast_below_.middle})
     for (std::size_t i = 0; i <= LOOM_BARRIER; ++i)

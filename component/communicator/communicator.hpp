@@ -76,8 +76,8 @@ class Communicator {
 
   /// Whether making this call, which does not wait, has to wait until there are links. The same on all ranks.
   bool needs_links(const device::Call& call);
-  /// The ranks have made their first links, or failed to. The same on all ranks.
   bool is_on_one_host() const noexcept { return member_.group->wiring.shape.hosts == 1; }
+  /// The ranks have made their first links, or failed to. The same on all ranks.
   bool has_tried_links() const noexcept { return links_.state != LinkState::kNotMade; }
   /// Makes the links, through exchanges of another bootstrap. pause: what to do in place of letting the MPI
   /// library progress; may be null. Throws as perform().
@@ -231,8 +231,8 @@ class Communicator {
   CallCounters calls_, queued_calls_;  ///< the latter by whoever advances requests
   mutable loom_fast_below fast_below_{};
   std::atomic<bool> linking_ = false;
-  bool abandoned_ = false;  ///< the peers have been told
   std::exception_ptr abandoned_for_;
+  std::atomic<bool> abandoned_ = false;  ///< the peers have been told; for the reason above
   BrokenBy broken_;
   /// Something comes before the next call: it is broken, or wants a set-up. Set by any thread.
   std::atomic<bool> has_due_ = false;

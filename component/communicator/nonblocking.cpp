@@ -154,10 +154,11 @@ void Communicator::finish_requests_before_call() {
   if (!requests_.empty()) finish_requests();
   if (lanes_released_.load(std::memory_order_relaxed)) take_lanes_back();
   if (!has_due_) return;
+  has_due_ = false;
+  if (broken_ || abandoned_) has_due_ = true;  // for all later calls; another thread may set it meanwhile
   broken_.check();
   try {
     if (abandoned_) throw_abandoned();
-    has_due_ = false;
     if (std::exchange(wants_pairwise_, false)) make_pairwise();
     if (device_calls_.wants_set_up()) device_calls_.set_up();
     if (device_calls_.wants_packing()) device_calls_.make_packing_ready();

@@ -79,8 +79,8 @@ Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice)
   const Algorithm usual = choice.algorithm, candidate = *choice.candidate;
   // In a row of immediate calls the root of a broadcast, and the senders of a reduce, run ahead: while the
   // others copy out of the slots, they copy the next message in. Probes time each call from the moment when
-  // all ranks are there, one copy after the other, up to twice as long. By single copy the senders wait either
-  // way. So a candidate must be faster by half of that.
+  // all ranks are there, one copy after the other, up to twice as long. By single copy the senders wait
+  // either way. So the candidate must take less than two thirds of the time.
   const bool runs_ahead =
       usual == Algorithm::kImmediate &&
       (call.collective == device::Collective::kBroadcast || call.collective == device::Collective::kReduce);

@@ -133,9 +133,9 @@ struct coll_loom_module {
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
   struct coll_loom_held_queue held;
-  bool one_host; /* all ranks are on this host, as each of them knows: loom performs everything */
-  bool of_jobs; /* of several: Open MPI tells its processes different things of who is where. Whether they are
-                   on one host is known once they are connected: coll_loom_is_on_one_host */
+  bool one_host;       /* all ranks are on this host, as each of them knows: loom performs everything */
+  bool of_jobs;        /* of several: Open MPI tells its processes different things of who is where */
+  bool found_one_host; /* of_jobs: the ranks have found that they are, when they connected */
   struct coll_loom_staged_call* staged; /* the blocking call that coll_loom_perform gets next, or NULL */
   bool stages;        /* there may be buffers on devices, and the entry points look for them */
   bool wants_devices; /* and algorithms on GPUs may carry calls */
@@ -156,6 +156,11 @@ struct coll_loom_module {
 #undef COLL_LOOM_FALLBACK_MEMBER
 };
 typedef struct coll_loom_module coll_loom_module_t;
+
+/* Of ranks of several jobs only once they are connected; the same on all ranks. */
+static inline bool coll_loom_is_on_one_host(const struct coll_loom_module* self) {
+  return self->one_host || __atomic_load_n(&self->found_one_host, __ATOMIC_RELAXED);
+}
 OBJ_CLASS_DECLARATION(coll_loom_module_t);
 
 /* module.c */

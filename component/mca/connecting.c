@@ -132,8 +132,8 @@ bool coll_loom_start_connecting(struct coll_loom_module* self) {
   const struct loom_bootstrap bootstrap = coll_loom_bootstrap_of(self);
   struct loom_set_up* const set_up = loom_set_up_create(&bootstrap, self->comm);
   if (set_up == NULL) {
-    /* Without a thread or memory this rank waits, because the others have begun; not under the mutex, for
-     * they may wait for another communicator's set-up first. */
+    /* Without a thread or memory this rank waits, because the others have begun. Not under the mutex, unless
+     * this call is made again: they may wait for another communicator's set-up first. */
     const enum coll_loom_state outcome =
         coll_loom_state_after(self, loom_set_up_now(&bootstrap, self->comm, &self->comm));
     if (releasing == self)

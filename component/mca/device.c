@@ -9,7 +9,8 @@
 #include "component/mca/setup.h"
 #include "component/mca/way.h"
 
-/* Of facts that all ranks share. between_hosts: also where the ranks are on several. Completes *args. */
+/* Of facts that all ranks share; those of several jobs count as on several hosts. between_hosts: also where
+ * the ranks are on several. Completes *args. */
 static bool may_stay(struct coll_loom_module* self, int which, bool between_hosts,
                      struct coll_loom_args* args, enum loom_op* op, enum loom_type* type) {
   if (coll_loom_variables.check) return false; /* the check must come once, at the same place on all ranks */

@@ -5,8 +5,10 @@
 /* Processes that have met by MPI_Comm_spawn, MPI_Comm_connect or MPI_Comm_join. */
 static bool are_of_several_jobs(ompi_group_t* group) {
   const int ranks = ompi_group_size(group);
+  if (ranks < 2) return false;
+  const opal_process_name_t first = ompi_group_get_proc_name(group, 0);
   for (int rank = 1; rank < ranks; ++rank)
-    if (ompi_group_get_proc_name(group, rank).jobid != ompi_group_get_proc_name(group, 0).jobid) return true;
+    if (ompi_group_get_proc_name(group, rank).jobid != first.jobid) return true;
   return false;
 }
 

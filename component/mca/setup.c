@@ -127,8 +127,9 @@ struct loom_bootstrap coll_loom_bootstrap_of(struct coll_loom_module* self) {
 enum coll_loom_state coll_loom_state_after(struct coll_loom_module* self, int result) {
   static const struct loom_fast_below nothing;
   if (result == LOOM_SUCCESS) {
-    const bool one_host = self->one_host || (self->of_jobs && loom_comm_is_on_one_host(self->comm));
-    self->fast_below = one_host ? loom_fast_below_of(self->comm) : &nothing;
+    __atomic_store_n(&self->found_one_host, self->of_jobs && loom_comm_is_on_one_host(self->comm),
+                     __ATOMIC_RELAXED);
+    self->fast_below = coll_loom_is_on_one_host(self) ? loom_fast_below_of(self->comm) : &nothing;
     return COLL_LOOM_READY;
   }
   if (result == LOOM_DECLINED) return COLL_LOOM_DECLINED;

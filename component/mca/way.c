@@ -68,11 +68,6 @@ bool coll_loom_may_make_an_id(const struct coll_loom_args* args) {
   return loom_may_make_an_id(collective, args->in.count * args->in.type->super.size, op, type);
 }
 
-bool coll_loom_is_on_one_host(const struct coll_loom_module* self) {
-  return self->one_host || (self->of_jobs && coll_loom_state_of(self) == COLL_LOOM_READY &&
-                            loom_comm_is_on_one_host(self->comm));
-}
-
 /* Such calls loom leaves to the fallback component, unless ranks may have their buffers on GPUs. */
 static bool is_carried_beside_devices(const struct coll_loom_module* self, enum loom_collective collective,
                                       enum coll_loom_form form) {
@@ -144,8 +139,9 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
     const bool declines = !one_host && !in_any_order && !loom_may_carry(args->collective, false) &&
                           !is_carried_beside_devices(self, args->collective, form);
     if ((in_any_order && !one_host) || declines) {
-      coll_loom_fall_back(self, args->collective, declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER, NULL,
-                          NULL);
+      const bool is_known = !self->of_jobs || coll_loom_state_of(self) == COLL_LOOM_READY;
+      const enum loom_fallback between_hosts = declines ? LOOM_NOT_BETTER : LOOM_ANY_START_ORDER;
+      coll_loom_fall_back(self, args->collective, is_known ? between_hosts : LOOM_NOT_CONNECTED, NULL, NULL);
       return COLL_LOOM_BY_FALLBACK;
     }
   }

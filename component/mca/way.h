@@ -28,9 +28,6 @@ enum coll_loom_way {
 enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct coll_loom_args* args,
                                     enum coll_loom_form form, enum loom_op* op, enum loom_type* type);
 
-/* Of ranks of several jobs only once they are connected; the same on all ranks. */
-bool coll_loom_is_on_one_host(const struct coll_loom_module* self);
-
 /* Whether the fallback component gets the call whatever the ranks find out later: loom never reads or writes
  * its buffers. */
 bool coll_loom_always_falls_back(const struct coll_loom_module* self, const struct coll_loom_args* args,

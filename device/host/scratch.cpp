@@ -22,6 +22,11 @@ class KeptBlocks {
     return {};
   }
 
+  std::size_t bytes() noexcept {
+    const MutexLock lock(mutex_);
+    return kept_;
+  }
+
   void give(std::byte* memory, std::size_t bytes) noexcept {
     const MutexLock lock(mutex_);
     while (number_ == blocks_.size() || kept_ + bytes > kMostScratchKept) delete[] take_out(0).release();
@@ -58,6 +63,10 @@ void ReturnScratch::operator()(std::byte* memory) const noexcept {
     delete[] memory;
   else
     the_kept_blocks.give(memory, bytes);
+}
+
+std::size_t scratch_kept() noexcept {
+  return the_kept_blocks.bytes();
 }
 
 Scratch scratch(std::size_t bytes) {

@@ -17,7 +17,8 @@ using Scratch = std::unique_ptr<std::byte[], ReturnScratch>;
 /// Uninitialized. Throws std::bad_alloc.
 Scratch scratch(std::size_t bytes);
 
-/// Of blocks that no call uses: what the process keeps.
-inline constexpr std::size_t kMostScratchKept = std::size_t{32} << 20;
+/// Of blocks that no call uses: what the process keeps, and what it keeps at most.
+std::size_t scratch_kept() noexcept;
+inline constexpr std::size_t kMostScratchKept = std::size_t{16} << 20;
 
 }  // namespace loom::device

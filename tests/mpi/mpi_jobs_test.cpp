@@ -1,5 +1,5 @@
 // mpi_jobs_test -- communicators of three jobs. Open MPI tells processes of two jobs that have met through a
-// third one different things of who is on whose host. All collectives, in all forms, as the first calls of
+// third one different things of who is on whose host. Collectives of each form as the first calls of
 // such communicators. Exit code 1: wrong. Nothing is disconnected: with three jobs that hangs in Open
 // MPI 4.1.
 #include <mpi.h>
@@ -21,6 +21,22 @@ enum class Meeting {
 char* program;
 std::vector<MPI_Comm> joined;  ///< communicators of several jobs, in the order in which they came
 
+/// The first call of a communicator is one of these, which loom carries on one host alone.
+void begin_by(const char* collective, loom::conformance::Form form, MPI_Comm all) {
+  MPI_Comm copy;
+  MPI_Comm_dup(all, &copy);
+  loom::conformance::Settings few;
+  few.only = {collective};
+  few.forms = {form};
+  few.share = 0.1;
+  few.ordered_starts = false;
+  loom::conformance::Run run(copy, few);
+  run_moving(run);
+  run_reducing(run);
+  if (run.wrong > 0 || run.cases.empty()) MPI_Abort(MPI_COMM_WORLD, 1);
+  MPI_Comm_free(&copy);
+}
+
 void use(MPI_Comm all) {
   int rank, ranks;
   MPI_Comm_rank(all, &rank);
@@ -31,18 +47,8 @@ void use(MPI_Comm all) {
     std::fprintf(stderr, "rank %d of %d: the sum of a scan is %d\n", rank, ranks, sum);
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  for (const unsigned seed : {1u, 2u}) {  // on communicators whose first calls are others
-    MPI_Comm copy;
-    MPI_Comm_dup(all, &copy);
-    loom::conformance::Settings few;
-    few.share = 0.002;
-    few.seed = seed;
-    loom::conformance::Run run(copy, few);
-    run_moving(run);
-    run_reducing(run);
-    if (run.wrong > 0) MPI_Abort(MPI_COMM_WORLD, 1);
-    MPI_Comm_free(&copy);
-  }
+  for (const char* collective : {"scan", "gatherv", "allgatherv", "alltoallv"})
+    for (const auto form : loom::conformance::kForms) begin_by(collective, form, all);
 }
 
 MPI_Comm keep(MPI_Comm communicator) {
