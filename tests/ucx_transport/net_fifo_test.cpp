@@ -82,6 +82,26 @@ class NetFifo : public ::testing::Test {
   std::optional<NetRecvLink> receive_;
 };
 
+TEST_F(NetFifo, RefusesAReleaseOfSlotsThatItHasNotSent) {
+  ASSERT_TRUE(arrives(std::byte{1}, 8));
+  const auto endpoint = to_->connect(from_->address(), "the sender");
+  const auto outbox = std::make_shared<Outbox>();
+  ASSERT_EQ(to_->send(*endpoint, send_->inbox(), {.step = 2}, nullptr, 0, outbox), UCS_OK);
+  std::optional<Error> refused;
+  EXPECT_TRUE(comes_true([&] {
+    to_->progress();
+    try {
+      send_->released();
+    } catch (const Error& error) {
+      refused = error;
+    }
+    return refused.has_value();
+  }));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code(), ErrorCode::kInternal);
+  EXPECT_STREQ(refused->what(), "A message from the receiver fits no slot.");
+}
+
 TEST_F(NetFifo, ConsumesWhatComesWhileItLooksWithoutASlot) {
   for (int call = 0; call < 10; ++call) {
     const auto value = static_cast<std::byte>(call);

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -87,6 +89,37 @@ class TwoTransports : public ::testing::Test {
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
 };
+
+TEST_F(TwoTransports, WakeWhenSomethingComes) {
+  sender_ = std::make_unique<Transport>();
+  receiver_ = std::make_unique<Transport>(TransportOptions{.can_sleep = true});
+  endpoint_ = sender_->connect(receiver_->address(), "the receiver");
+  receiver_->connect(sender_->address(), "the sender");
+  outbox_->slots = allocate_slots(kBytes);
+  Taker taker;
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox, 8);
+  ASSERT_TRUE(comes_true([&] { return taker.taken == 1; }));  // connects
+  constexpr std::chrono::milliseconds kMost(900);
+  bool woke = false;
+  for (int message = 2; message < 12 && !woke; ++message) {
+    while (receiver_->progress() > 0) {
+    }
+    std::thread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      send(inbox, 8);
+      sender_->progress();
+    });
+    const auto began = std::chrono::steady_clock::now();
+    receiver_->wait(kMost);
+    const auto slept = std::chrono::steady_clock::now() - began;
+    woke = slept > std::chrono::milliseconds(10) && slept < kMost;  // not before it was sent
+    late.join();
+    ASSERT_TRUE(comes_true([&] { return taker.taken == message; }));
+  }
+  EXPECT_TRUE(woke) << "of ten messages none has ended the wait";
+  receiver_->close(inbox);
+}
 
 TEST_F(TwoTransports, SendAlongOverSockets) {
   for (const Rendezvous rendezvous : {Rendezvous::kWhereDirect, Rendezvous::kNever}) {
