@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "component/communicator/failure.hpp"
+#include "component/communicator/broken_by.hpp"
 #include "component/communicator/requests.hpp"
 #include "component/execute/call_selector.hpp"
 #include "component/execute/device_calls.hpp"

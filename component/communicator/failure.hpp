@@ -1,15 +1,10 @@
-// failure.hpp -- turns an exception into what the C side knows, a result, and a message for the user; and why
-// later calls fail.
+// failure.hpp -- turns an exception into what the C side knows: a result, and a message for the user.
 #pragma once
 
-#include <atomic>
 #include <exception>
 #include <new>
-#include <optional>
-#include <utility>
 
 #include "base/error.hpp"
-#include "base/mutex.hpp"
 #include "component/core.h"
 #include "component/setup/bootstrap.hpp"
 
@@ -95,34 +90,5 @@ int result_of_exception(Show&& show) noexcept {
     return LOOM_ERR_INTERNAL;
   }
 }
-
-/// Why every later call of a communicator fails, once there is a reason. A thread may set it while others
-/// call.
-class BrokenBy {
- public:
-  explicit operator bool() const noexcept { return is_set_.load(std::memory_order_acquire); }
-  /// A later cause replaces an earlier one.
-  void set(const Error& cause) {
-    Error copy = cause;
-    const MutexLock lock(mutex_);
-    cause_.emplace(std::move(copy));
-    is_set_.store(true, std::memory_order_release);
-  }
-  /// Throws it, if there is one.
-  void check() const {
-    if (*this) [[unlikely]]
-      throw_it();
-  }
-
- private:
-  [[noreturn, gnu::cold]] void throw_it() const {
-    const MutexLock lock(mutex_);
-    throw Error(*cause_);
-  }
-
-  mutable Mutex mutex_;
-  std::optional<Error> cause_ LOOM_GUARDED_BY(mutex_);
-  std::atomic<bool> is_set_ = false;
-};
 
 }  // namespace loom

@@ -38,13 +38,13 @@ Process::~Process() {
     runtime_.unregister_progress(progress_callback_);
 }
 
-const std::string& Process::host_name() {
+std::string Process::host_name() {
   const MutexLock lock(mutex_);
   if (host_name_.empty()) host_name_ = topo::host_name();
   return host_name_;
 }
 
-const device::ProcessId& Process::id() {
+device::ProcessId Process::id() {
   const MutexLock lock(mutex_);
   if (id_.pid == 0) id_ = device::this_process();
   return id_;

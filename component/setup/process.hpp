@@ -59,8 +59,8 @@ class Process {
   const loom_runtime& runtime() const noexcept { return runtime_; }
   /// In seconds; only differences mean something.
   double now() const noexcept { return runtime_.now(); }
-  const std::string& host_name();
-  const device::ProcessId& id();
+  std::string host_name();
+  device::ProcessId id();
   /// Random, not 0: names this process among all that it may share a communicator with. Throws Error.
   std::uint64_t number();
   /// Where the calling thread is bound now. The machine is read at the first call. Throws Error.
