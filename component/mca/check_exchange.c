@@ -123,13 +123,30 @@ static void answer(struct coll_loom_module* self, int error, bool ended) {
   }
 }
 
+/* As the core does where it finds that in a call. */
+static void tell_of_failed_rank(struct coll_loom_module* self) {
+  ompi_communicator_t* const communicator = self->communicator;
+  if (!coll_loom_hears_of_failures() || coll_loom_is_revoked(communicator)) return;
+  if (!coll_loom_has_failed_rank(communicator)) return;
+  struct coll_loom_text cause = {.length = 0};
+  const int rank = coll_loom_failed_rank(communicator);
+  if (rank < 0)
+    coll_loom_say(&cause, "Open MPI has heard that a rank has failed.");
+  else
+    coll_loom_say(&cause, "Open MPI has heard that rank %d has failed.", rank);
+  coll_loom_help("peer-failed", coll_loom_name(communicator), cause.of);
+}
+
 /* Later calls fail, too: messages of this one may still come. They must not reach another communicator with
  * the same id, so this one stays for the rest of the program. */
 static void end(struct coll_loom_module* self, enum outcome outcome, int* error) {
   self->checks_have_ended = true;
   OBJ_RETAIN(self->communicator);
   if (*error < 0) *error = MPI_ERR_OTHER; /* not a class */
-  if (outcome == FAILED) self->error = *error;
+  if (outcome == FAILED) {
+    self->error = *error;
+    tell_of_failed_rank(self);
+  }
   const int class = coll_loom_fail_alone(self, outcome != FAILED ? LOOM_ERR_TIMEOUT : LOOM_ERR_PEER_FAILED);
   if (outcome != FAILED) *error = class;
 }
