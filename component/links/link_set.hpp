@@ -83,8 +83,8 @@ class LinkSet {
   std::span<const device::PeerLinks> view() const noexcept { return view_; }
 
   /// The rank of a link on which something that this rank has sent depends on its calling MPI again; nothing
-  /// where there is none. `released` is increased by what the peers have taken, unless what they have not is
-  /// little enough. Throws Error.
+  /// where there is none. `released` is increased by what the peers have taken; where few untaken slots
+  /// suffice, only if a rank is returned. Throws Error.
   std::optional<int> not_quiet(std::uint64_t& released) const {
     return ends_.empty() ? std::nullopt : find_not_quiet(released);
   }

@@ -133,9 +133,9 @@ struct coll_loom_module {
   struct coll_loom_connection connection; /* while connecting */
   struct coll_loom_starts starts;
   struct coll_loom_held_queue held;
-  bool one_host;       /* all ranks are on this host, as each of them knows: loom performs everything */
-  bool of_jobs;        /* of several: Open MPI tells its processes different things of who is where */
-  bool found_one_host; /* of_jobs: the ranks have found that they are, when they connected */
+  bool one_host; /* all ranks are on this host, as each of them knows: loom performs everything */
+  bool of_jobs;  /* the ranks are of several jobs: Open MPI tells these different things of who is where */
+  bool found_one_host; /* of_jobs: ranks have connected, and found that all are on one host */
   struct coll_loom_staged_call* staged; /* the blocking call that coll_loom_perform gets next, or NULL */
   bool stages;        /* there may be buffers on devices, and the entry points look for them */
   bool wants_devices; /* and algorithms on GPUs may carry calls */
