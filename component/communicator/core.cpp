@@ -338,8 +338,7 @@ int loom_is_on_device(const void* address, const char* where, bool* yes) {
 
 int loom_is_in_a_context(const void* address, const char* where, bool* yes) {
   return at_device_boundary(where, [&]() -> int {
-    const auto owner = the_process->staging()->driver().owner_of(address);
-    *yes = owner && owner->context != nullptr;
+    *yes = the_process->staging()->driver().is_in_a_context(address);
     return LOOM_SUCCESS;
   });
 }

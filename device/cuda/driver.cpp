@@ -75,6 +75,8 @@ struct Driver::Functions {
   Result (*register_host)(void*, std::size_t, unsigned);
   Result (*unregister_host)(void*);
   Result (*error_string)(Result, const char**);
+  Result (*get_context)(void**);
+  Result (*get_device)(int*);
   Result (*exchange_capture_mode)(int*);  ///< nullptr before CUDA 10.1
 
   /// Whether all of them are there. The names with _v2 are those that cuda.h gives the current interface.
@@ -90,7 +92,8 @@ struct Driver::Functions {
            find(release_primary, "cuDevicePrimaryCtxRelease_v2") && find(copy, "cuMemcpyAsync") &&
            find(copy_2d, "cuMemcpy2DAsync_v2") && find(synchronize, "cuStreamSynchronize") &&
            find(register_host, "cuMemHostRegister_v2") && find(unregister_host, "cuMemHostUnregister") &&
-           find(error_string, "cuGetErrorString");
+           find(error_string, "cuGetErrorString") && find(get_context, "cuCtxGetCurrent") &&
+           find(get_device, "cuCtxGetDevice");
   }
 };
 
@@ -137,15 +140,20 @@ Driver::CurrentContext::~CurrentContext() {
   if (retained_) driver_.functions_->release_primary(*retained_);
 }
 
-bool Driver::is_primary(const Owner& owner) const noexcept {
+void* Driver::primary_of(int device) const noexcept {
   unsigned flags = 0;
   int active = 0;
   void* primary = nullptr;
-  if (functions_->primary_state(owner.device, &flags, &active) != kSuccess || active == 0 ||
-      functions_->retain_primary(&primary, owner.device) != kSuccess)
-    return false;
-  functions_->release_primary(owner.device);
-  return owner.context == nullptr || owner.context == primary;
+  if (functions_->primary_state(device, &flags, &active) != kSuccess || active == 0 ||
+      functions_->retain_primary(&primary, device) != kSuccess)
+    return nullptr;
+  functions_->release_primary(device);
+  return primary;
+}
+
+bool Driver::is_primary(const Owner& owner) const noexcept {
+  void* const primary = primary_of(owner.device);
+  return primary != nullptr && (owner.context == nullptr || owner.context == primary);
 }
 
 Driver::Driver(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
@@ -214,7 +222,22 @@ bool Driver::was_on_device(const void* memory) const {
   return next != seen_.begin() && address < std::prev(next)->second;
 }
 
-std::optional<Owner> Driver::owner_of(const void* address) const {
+std::optional<Owner> Driver::owner_of(const void* address, void* otherwise) const {
+  std::optional<Owner> owner = recorded_owner_of(address);
+  if (!owner || owner->context != nullptr) return owner;
+  const std::optional<Owner> current = current_owner();
+  owner->context = current && current->device == owner->device ? current->context
+                   : otherwise != nullptr                      ? otherwise
+                                                               : primary_of(owner->device);
+  return owner;
+}
+
+bool Driver::is_in_a_context(const void* address) const {
+  const std::optional<Owner> owner = recorded_owner_of(address);
+  return owner && owner->context != nullptr;
+}
+
+std::optional<Owner> Driver::recorded_owner_of(const void* address) const {
   if (is_program_memory(address)) return std::nullopt;
   Owner owner{nullptr, 0};
   unsigned type = 0, managed = 0;
@@ -242,12 +265,9 @@ std::optional<Owner> Driver::owner_of(const void* address) const {
 }
 
 std::optional<Owner> Driver::current_owner() const noexcept {
-  const auto get_context = reinterpret_cast<Result (*)(void**)>(find("cuCtxGetCurrent"));
-  const auto get_device = reinterpret_cast<Result (*)(int*)>(find("cuCtxGetDevice"));
   Owner owner{nullptr, 0};
-  const bool is_there = get_context != nullptr && get_device != nullptr &&
-                        get_context(&owner.context) == kSuccess && owner.context != nullptr &&
-                        get_device(&owner.device) == kSuccess;
+  const bool is_there = functions_->get_context(&owner.context) == kSuccess && owner.context != nullptr &&
+                        functions_->get_device(&owner.device) == kSuccess;
   return is_there ? std::optional(owner) : std::nullopt;
 }
 

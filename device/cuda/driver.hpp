@@ -29,14 +29,14 @@ enum class Direction { kToHost, kToDevice };
 
 /// Who owns memory that the CPU must not touch.
 struct Owner {
-  void* context;  ///< nullptr: no context, as of memory of pools and of virtual mappings
+  void* context;  ///< nullptr: there is none
   int device;     ///< ordinal in this process
 
   bool operator==(const Owner&) const = default;
 };
 
-/// Of several buffers, whether all are of one GPU, `owner` of those before: memory without a context is of
-/// any on its device.
+/// Of several buffers, whether all are of one GPU, `owner` of those before. Where there is no context, memory
+/// is of any on its device.
 inline bool take_owner(std::optional<Owner>& owner, const Owner& next) {
   if (!owner) owner = next;
   if (owner->context == nullptr) owner->context = next.context;
@@ -56,7 +56,13 @@ class Driver {
   ///
   /// Where CUDA does not answer, because a kernel of the program has failed, memory that the CPU may read is
   /// the host's if none there has been seen to be a device's. Throws Error where that is not so.
-  std::optional<Owner> owner_of(const void* address) const;
+  ///
+  /// Memory of pools and of virtual mappings is in no context. What the program does there is in the one that
+  /// it has made current in this thread, if that is on the memory's device; else it is taken to be in
+  /// `otherwise`, or in the primary context, if that is there.
+  std::optional<Owner> owner_of(const void* address, void* otherwise = nullptr) const;
+  /// Whether such memory is in a context by itself. Throws as owner_of().
+  bool is_in_a_context(const void* address) const;
 
   /// Whether the owner's context is the primary one of its device, and there. Of another context nothing can
   /// be asked that would not take its end badly.
@@ -143,6 +149,8 @@ class Driver {
   struct Functions;
   explicit Driver(std::unique_ptr<Functions> functions);
   void* find_or_throw(const char* name) const;
+  std::optional<Owner> recorded_owner_of(const void* address) const;
+  void* primary_of(int device) const noexcept;
   void remember(const void* on_device) const;
   bool was_on_device(const void* address) const;
 

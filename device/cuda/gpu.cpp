@@ -38,8 +38,6 @@ std::byte* memory_at(Address address) {
 struct Gpu::Functions {
   Result (*push_context)(void*);
   Result (*pop_context)(void**);
-  Result (*retain_primary)(void**, int);
-  Result (*release_primary)(int);
   Result (*allocate)(Address*, std::size_t);
   Result (*release)(Address);
   Result (*allocate_host)(void**, std::size_t, unsigned);
@@ -68,8 +66,6 @@ struct Gpu::Functions {
   explicit Functions(const Driver& driver) {
     driver.find(push_context, "cuCtxPushCurrent_v2");
     driver.find(pop_context, "cuCtxPopCurrent_v2");
-    driver.find(retain_primary, "cuDevicePrimaryCtxRetain");
-    driver.find(release_primary, "cuDevicePrimaryCtxRelease_v2");
     driver.find(allocate, "cuMemAlloc_v2");
     driver.find(release, "cuMemFree_v2");
     driver.find(allocate_host, "cuMemHostAlloc");
@@ -128,10 +124,9 @@ Gpu::Gpu(const Driver& driver, const Owner& owner, std::size_t most_bytes)
     throw Error(
         ErrorCode::kDevice,
         "This build of loom has no kernels: it was made without nvcc and clang, or LOOM_CUDA was OFF.");
-  if (context_ == nullptr) {  // memory of pools: the program has made the primary context, and uses it
-    check(functions_->retain_primary(&context_, owner.device), "a context is retained");
-    retained_ = true;
-  }
+  if (context_ == nullptr)
+    throw Error(ErrorCode::kDevice,
+                "No context of CUDA's is current in this thread, and there is no primary one.");
   try {
     const Current current(*this);
     current.check();
@@ -158,12 +153,9 @@ Gpu::~Gpu() {
 
 void Gpu::free_all() noexcept {
   if (anchor_id_ != 0 && !is_alive()) return;  // all went with the context, and a new one is not ours
-  {
-    const Current current(*this);
-    if (current.is() && anchor_ != 0) functions_->release(anchor_);
-    if (current.is() && stream_ != nullptr) functions_->destroy_stream(stream_);
-  }
-  if (retained_) functions_->release_primary(device_);
+  const Current current(*this);
+  if (current.is() && anchor_ != 0) functions_->release(anchor_);
+  if (current.is() && stream_ != nullptr) functions_->destroy_stream(stream_);
 }
 
 bool Gpu::is_alive() const noexcept {

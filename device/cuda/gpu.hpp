@@ -40,7 +40,7 @@ class Gpu {
     kVirtual  ///< of the device (virtual_memory.hpp); shared where IPC does not work
   };
 
-  /// Uses the owner's context, or its device's primary one. most_bytes: the limit of what allocate() has
+  /// Uses the owner's context. most_bytes: the limit of what allocate() has
   /// given out at a time. Also throws where this build has no kernels.
   Gpu(const Driver& driver, const Owner& owner,
       std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
@@ -49,9 +49,7 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   /// Whether this owner's memory is this GPU's, in this context.
-  bool is_of(const Owner& owner) const noexcept {
-    return owner.context == nullptr ? owner.device == device_ : owner.context == context_;
-  }
+  bool is_of(const Owner& owner) const noexcept { return owner.context == context_; }
 
   /// Whether its context is still the one that this was made in: a program may reset its device at any time.
   /// Then contexts, memory and kernels of new ones get the addresses of the old.
@@ -136,7 +134,6 @@ class Gpu {
   std::unique_ptr<Functions> functions_;
   void* context_;
   int device_;
-  bool retained_ = false;        ///< the context, the device's primary one
   void* stream_ = nullptr;       ///< for set-up
   std::uint64_t anchor_ = 0;     ///< address of some memory: it is there as long as the context
   std::uint64_t anchor_id_ = 0;  ///< the driver's number for this memory, which never recurs

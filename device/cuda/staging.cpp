@@ -104,9 +104,10 @@ void StagingBuffer::copy(std::span<const StridedRegion> regions, Direction direc
   note_copied(bytes_of(regions));
 }
 
-/// Looked up each time: the buffer of a persistent request may be gone, and its context with it.
+/// Looked up each time: the buffer of a persistent request may be gone, and its context with it. This may be
+/// another thread than the program's.
 Owner StagingBuffer::owner() const {
-  return staging_.owner_of(address_);
+  return staging_.owner_of(address_, context_);
 }
 
 Memory StagingBuffer::locked_window() {
@@ -129,7 +130,7 @@ Staging::~Staging() {
 std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std::span<StridedRegion> load,
                                                        std::span<StridedRegion> store, bool may_wait) {
   const Owner owner = owner_of(address);
-  std::unique_ptr<StagingBuffer> result(new StagingBuffer(*this, address));
+  std::unique_ptr<StagingBuffer> result(new StagingBuffer(*this, address, owner.context));
   const std::size_t used = bytes_of(load) + bytes_of(store);
   Range all{UINTPTR_MAX, 0};
   for (const std::span<StridedRegion> regions : {load, store})
@@ -164,8 +165,8 @@ std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std:
   return result;
 }
 
-Owner Staging::owner_of(const void* address) const {
-  if (const std::optional<Owner> owner = driver_->owner_of(address)) return *owner;
+Owner Staging::owner_of(const void* address, void* otherwise) const {
+  if (const std::optional<Owner> owner = driver_->owner_of(address, otherwise)) return *owner;
   throw Error(ErrorCode::kDevice, "A buffer on a device is not there any more.");
 }
 
@@ -200,6 +201,9 @@ Memory Staging::keep_new(const Owner& owner, std::size_t bytes, bool may_wait) {
     if (!forgotten.empty()) forget(owner, forgotten);  // nobody holds the lock while CUDA waits for the GPU
   }
   const Memory mapped = map(bytes);
+  // After a fork this process would write to copies of the pages, while the GPU keeps to those that were
+  // locked: before Linux 5.9, and with drivers that lock as before.
+  if (!mapped.empty()) ::madvise(mapped.data(), bytes, MADV_DONTFORK);
   if (!mapped.empty() && driver_->pin(owner, mapped.data(), bytes)) return mapped;
   if (!mapped.empty()) unmap({&mapped, 1});
   const MutexLock lock(mutex_);

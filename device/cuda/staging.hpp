@@ -43,9 +43,11 @@ class StagingBuffer {
 
  private:
   friend class Staging;
-  StagingBuffer(Staging& staging, const void* address) : staging_(staging), address_(address) {}
+  StagingBuffer(Staging& staging, const void* address, void* context)
+      : staging_(staging), address_(address), context_(context) {}
   Staging& staging_;
   const void* address_;
+  void* context_;  ///< where it was made
   std::ptrdiff_t distance_ = 0;
   std::vector<std::span<std::byte>> memory_;  ///< one range, unless blocks lie far apart
   bool kept_ = false;
@@ -79,7 +81,7 @@ class Staging {
  private:
   friend class StagingBuffer;
   std::span<std::byte> reuse(std::size_t bytes, std::size_t most_bytes);
-  Owner owner_of(const void* address) const;
+  Owner owner_of(const void* address, void* otherwise = nullptr) const;
   std::span<std::byte> keep_new(const Owner& owner, std::size_t bytes, bool may_wait);
   std::span<std::byte> locked_memory(const Owner& owner, std::size_t bytes, bool may_wait);
   void keep(std::span<std::byte> locked) noexcept;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,11 +41,33 @@ TEST(CudaDriver, KnowsWhatTheCpuMayNotTouch) {
   ASSERT_TRUE(driver->owner_of(plain + 4095));
   EXPECT_NE(driver->owner_of(plain)->context, nullptr);
   EXPECT_TRUE(driver->owner_of(managed));
-  ASSERT_TRUE(driver->owner_of(pool));
-  EXPECT_EQ(driver->owner_of(pool)->context, nullptr);
+  EXPECT_TRUE(driver->owner_of(pool));
+  EXPECT_TRUE(driver->is_in_a_context(plain));
+  EXPECT_FALSE(driver->is_in_a_context(pool));
+  EXPECT_FALSE(driver->is_in_a_context(&local));
   for (std::byte* memory : {plain, managed, pool}) device.release(memory);
   device.release_on_host(locked);
   EXPECT_FALSE(driver->owner_of(plain));
+}
+
+TEST(CudaDriver, TakesMemoryInNoContextToBeInThatOfTheProgram) {
+  const VirtualDevice device;
+  const auto driver = open_virtual();
+  void *own = nullptr, *left = nullptr, *const primary = device.context(0), *const another = &own;
+  std::byte* const pool = device.allocate_in_pool(4096);
+  EXPECT_EQ(driver->owner_of(pool)->context, primary);
+  device.call("cuCtxCreate_v2", &own, 0U, 0);
+  EXPECT_EQ(driver->owner_of(pool)->context, own);
+  EXPECT_EQ(driver->owner_of(pool, another)->context, own);
+  device.use(1);
+  EXPECT_EQ(driver->owner_of(pool)->context, primary) << "the current context is another device's";
+  device.call("cuCtxPopCurrent_v2", &left);
+  std::jthread([&] {
+    EXPECT_EQ(driver->owner_of(pool)->context, primary) << "no context is current in this thread";
+    EXPECT_EQ(driver->owner_of(pool, another)->context, another);
+  }).join();
+  device.call("cuCtxDestroy_v2", own);
+  device.release(pool);
 }
 
 /// Memory of the host that CUDA might have, as far as loom knows.
@@ -289,6 +312,27 @@ TEST(Staging, KeepsItsHandsOffMemoryThatCopiesMayStillReach) {
   }
   device.read(memory, 1);  // the copy comes now
   device.release(memory);
+}
+
+// Else the pages would be copied on write, and the GPU would keep to the old ones.
+TEST(Staging, IsNotInheritedByChildren) {
+  const VirtualDevice device;
+  std::byte* const memory = device.allocate(5000);
+  Staging staging(open_virtual(), 1 << 20);
+  std::array regions{StridedRegion{memory, nullptr, 5000, 1, 0}};
+  const auto staging_buffer = staging.staging_buffer(memory, regions, {});
+  ASSERT_TRUE(staging_buffer->is_locked());
+  const auto is_mapped =
+      [page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(regions[0].host) / 4096 * 4096)] {
+        unsigned char resident;
+        return ::mincore(page, 4096, &resident) == 0;
+      };
+  EXPECT_TRUE(is_mapped());
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(is_mapped() ? 1 : 0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Staging, OutlivesAContext) {
