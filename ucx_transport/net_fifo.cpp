@@ -192,7 +192,12 @@ bool NetRecvLink::try_consume(std::size_t bytes, const device::Consumer& consume
     }
     if (!is_here()) return false;
   }
-  consume(try_receive());
+  const std::byte* const received = try_receive();
+  const std::size_t sent = lengths_[step_ % shape_.slot_count];
+  if (sent != bytes) [[unlikely]]  // the rest would be of an earlier call
+    throw Error(ErrorCode::kMismatch,
+                loom::format("{} sent {} bytes where this rank expects {}.", peer(), sent, bytes));
+  consume(received);
   release();
   return true;
 }

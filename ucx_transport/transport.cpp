@@ -1,6 +1,7 @@
 #include "ucx_transport/transport.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -100,13 +101,13 @@ std::vector<std::span<const std::byte>> worker_addresses(std::span<const std::by
 
 }  // namespace
 
+// Not from the heap: between its blocks, which come and go with communicators, it would keep most of them.
 Slots allocate_slots(std::size_t bytes) {
-  const std::size_t lines = (bytes + device::kCacheLine - 1) / device::kCacheLine;
-  auto* const slots =
-      static_cast<std::byte*>(std::aligned_alloc(device::kCacheLine, lines * device::kCacheLine));
-  if (slots == nullptr)
-    throw system_error(loom::format("Allocating {} bytes for network slots failed", bytes), ENOMEM);
-  return Slots(slots, [](std::byte* memory) { std::free(memory); });
+  const std::size_t mapped = std::max<std::size_t>(bytes, 1);
+  void* const slots = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (slots == MAP_FAILED)
+    throw system_error(loom::format("Allocating {} bytes for network slots failed", bytes), errno);
+  return Slots(static_cast<std::byte*>(slots), [mapped](std::byte* memory) { ::munmap(memory, mapped); });
 }
 
 std::size_t rails_of(const Bytes& address) {
@@ -233,6 +234,16 @@ void Transport::close(Endpoint& endpoint) noexcept {
   }
 }
 
+/// Of processes that have gone, for the most part. Those that links still use stay.
+void Transport::forget_broken_endpoints() noexcept {
+  std::erase_if(endpoints_, [this](const auto& known) {
+    Endpoint& endpoint = *known.second;
+    const bool forgets = endpoint.status() != UCS_OK && known.second.use_count() == 1;
+    if (forgets) close(endpoint);
+    return forgets;
+  });
+}
+
 RailId Transport::rail_over(const std::string& device) {
   const MutexLock lock(mutex_);
   const auto known = std::ranges::find(rails_, device, [](const auto& rail) { return rail->net_devices; });
@@ -269,6 +280,7 @@ std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) 
 std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer, RailId rail) {
   const MutexLock lock(mutex_);
   const std::pair key(rail, std::string(reinterpret_cast<const char*>(address.data()), address.size()));
+  forget_broken_endpoints();
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
   const auto theirs = worker_addresses(address);
   const std::span<const std::unique_ptr<Rail>> mine = this->rails(rail);

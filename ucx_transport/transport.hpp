@@ -28,7 +28,7 @@ namespace loom::ucx_transport {
 using Bytes = std::vector<std::byte>;
 
 using Slots = std::shared_ptr<std::byte>;
-/// `bytes` bytes, 64-byte aligned. Throws Error (kOutOfMemory).
+/// `bytes` bytes in pages of their own. Throws Error (kOutOfMemory).
 Slots allocate_slots(std::size_t bytes);
 
 /// The rails of a Transport with this address(). Throws Error.
@@ -197,6 +197,7 @@ class Transport {
       LOOM_REQUIRES(mutex_);
   void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept LOOM_REQUIRES(mutex_);
   void close(Endpoint& endpoint) noexcept;
+  void forget_broken_endpoints() noexcept LOOM_REQUIRES(mutex_);
 
   std::span<const std::unique_ptr<Rail>> rails(RailId rail) const LOOM_REQUIRES(mutex_);
   class InContext;

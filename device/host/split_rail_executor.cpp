@@ -225,21 +225,21 @@ void SplitRailExecutor::plan_all_gather() {
   }
 }
 
-/// An all-gather begins with every rank's block in its place.
+/// An all-gather begins with every rank's block in its place. One of the program's that is too short leaves
+/// the rest of its place as it is.
 void SplitRailExecutor::put_own_block() {
   const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
-  const std::size_t bytes = own.count * call_.elem_bytes();
-  if (bytes == 0) return;
+  const bool is_listed = call_.collective == Collective::kAllGatherV;
+  const std::size_t room = own.count * call_.elem_bytes(), sent = is_listed ? call_.in_blocks[0].bytes : room;
+  if (sent > room) cut_ = {self(), sent, room};
   std::byte* const to = call_.out + own.first * call_.elem_bytes();
-  if (call_.in_packer != nullptr) {
-    call_.in_packer->move(call_.in_packer->context, 0, to, bytes);
-  } else {
-    const std::byte* const from =
-        call_.collective == Collective::kAllGatherV ? call_.in_blocks[0].data : call_.in;
+  if (const std::size_t bytes = std::min(sent, room); call_.in_packer != nullptr) {
+    if (bytes > 0) call_.in_packer->move(call_.in_packer->context, 0, to, bytes);
+  } else if (const std::byte* const from = is_listed ? call_.in_blocks[0].data : call_.in; bytes > 0) {
     if (call_.streaming != nullptr) call_.streaming->need(from, bytes);
     if (from != to) std::memcpy(to, from, bytes);
   }
-  if (call_.streaming != nullptr) call_.streaming->have(to, bytes);
+  if (call_.streaming != nullptr && room > 0) call_.streaming->have(to, room);
 }
 
 /// Moves result_ to the caller's buffer.

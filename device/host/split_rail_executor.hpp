@@ -13,9 +13,11 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <variant>
 #include <vector>
 
+#include "device/host/cico_blocks_executor.hpp"
 #include "device/host/exchange_executor.hpp"
 #include "device/host/grid.hpp"
 #include "device/host/scratch.hpp"
@@ -34,6 +36,8 @@ class SplitRailExecutor {
   RingExecutor::State advance();
   /// The rank that a blocked executor waits for.
   int awaited() const noexcept;
+  /// This rank's own block, if the place for it is shorter.
+  const std::optional<CutBlock>& cut() const noexcept { return cut_; }
 
   static constexpr bool takes(Collective collective) {
     return collective == Collective::kAllreduce || gathers(collective) || scatters(collective);
@@ -87,6 +91,7 @@ class SplitRailExecutor {
   StageSequence<RingExecutor> inside_;
   StageSequence<Across> across_;
   bool finished_ = false;
+  std::optional<CutBlock> cut_;
 };
 
 }  // namespace loom::device

@@ -125,6 +125,43 @@ TEST(GridAllGather, GivesAllRanksAllBlocks) {
         }
 }
 
+// An error of the program: a rank sends itself, and all others, more or less than there is room for.
+TEST(GridAllGather, ReadsNoMoreOfABlockThanThereIs) {
+  constexpr std::size_t kCount = 70'001;
+  constexpr int kOther = 1;
+  for (const auto& [hosts, per_host] : kForms)
+    for (const std::size_t sent : {std::size_t{0}, kCount / 2, kCount + 5}) {
+      SCOPED_TRACE(::testing::Message() << hosts << " hosts of " << per_host << ", " << sent << " sent");
+      Grids grids(hosts, per_host);
+      const auto ranks = static_cast<std::size_t>(grids.size());
+      grids.run([&](int rank) {
+        const std::size_t mine = rank == kOther ? sent : kCount;
+        std::vector<int> in(mine), out(ranks * kCount, -1);
+        for (std::size_t i = 0; i < mine; ++i) in[i] = value_at(rank, i);
+        Call call{Collective::kAllGatherV};
+        const Block block{bytes_of(in), mine * sizeof(int)};
+        std::vector<Block> blocks;
+        for (std::size_t i = 0; i < ranks; ++i)
+          blocks.push_back({bytes_of(out) + i * kCount * sizeof(int), kCount * sizeof(int)});
+        call.in_blocks = &block;
+        call.out_blocks = blocks.data();
+        SplitRailExecutor executor(grids.of(rank), call);
+        while (executor.advance() != RingExecutor::State::kDone) std::this_thread::yield();
+        ASSERT_EQ(executor.cut().has_value(), mine > kCount);
+        if (executor.cut()) {
+          EXPECT_EQ(executor.cut()->peer, rank);
+          EXPECT_EQ(executor.cut()->sent, mine * sizeof(int));
+          EXPECT_EQ(executor.cut()->room, kCount * sizeof(int));
+        }
+        for (std::size_t from = 0; from < ranks; ++from)
+          for (std::size_t i = 0; i < kCount; ++i)
+            ASSERT_EQ(out[from * kCount + i],
+                      from == kOther && i >= sent ? -1 : value_at(static_cast<int>(from), i))
+                << rank << ", " << i;
+      });
+    }
+}
+
 TEST(GridAllGather, TakesNonContiguousBuffersOnSomeRanks) {
   for (const auto& [hosts, per_host] : kForms) {
     Grids grids(hosts, per_host);
