@@ -1,12 +1,13 @@
 # The compilers of GPU kernels, nvcc and clang, as LOOM_CUDA wants them. Only the compilers are used: nothing of CUDA is
 # linked. clang needs no CUDA Toolkit. Sets
 #   LOOM_NVCC, LOOM_CLANG                    the compilers, empty where not used
+#   LOOM_NVCC_ARCHITECTURES                  what nvcc compiles for
 #   LOOM_NVCC_KERNELS, LOOM_CLANG_KERNELS    what their kernels are for, in words
 #   LOOM_HAVE_CUDA                           whether there will be kernels
 #   LOOM_IMAGES_DIR                          where those of loom are
 # and has functions that compile kernels to images, which are bytes of a program: the driver loads them.
-set(LOOM_CUDA_ARCHITECTURES "80;90;100" CACHE STRING
-    "GPU architectures that nvcc compiles kernels for; later ones take the last one's PTX")
+set(LOOM_CUDA_ARCHITECTURES "" CACHE STRING
+    "GPU architectures that nvcc compiles kernels for; later ones take the last one's PTX. Empty: of 70, 80, 90 and 100 those that it knows")
 # The kernels need memory orders, which begin with these; drivers as of CUDA 9 know them.
 set(LOOM_PTX_VERSION 60)
 set(LOOM_PTX_ARCHITECTURE 70)
@@ -18,6 +19,55 @@ if(LOOM_CUDA MATCHES "^(AUTO|ON|nvcc)$")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(LOOM_NVCC ${CMAKE_CUDA_COMPILER})
+  endif()
+endif()
+if(LOOM_NVCC)
+  execute_process(COMMAND ${LOOM_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+  string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
+  set(nvcc_version ${CMAKE_MATCH_1})
+  set(LOOM_NVCC_ARCHITECTURES ${LOOM_CUDA_ARCHITECTURES})
+  if(NOT LOOM_NVCC_ARCHITECTURES)
+    execute_process(COMMAND ${LOOM_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+    foreach(architecture IN ITEMS 70 80 90 100)
+      if(known MATCHES "compute_${architecture}[^0-9]")
+        list(APPEND LOOM_NVCC_ARCHITECTURES ${architecture})
+      endif()
+    endforeach()
+  endif()
+  # Products are rounded before they are added, as on the host: nothing is contracted to fused operations.
+  set(LOOM_NVCC_FLAGS -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR})
+  foreach(architecture IN LISTS LOOM_NVCC_ARCHITECTURES)
+    list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${architecture},code=sm_${architecture})
+    set(last ${architecture})
+  endforeach()
+  list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${last},code=compute_${last})
+  if(CMAKE_CUDA_HOST_COMPILER)
+    list(APPEND LOOM_NVCC_FLAGS -ccbin ${CMAKE_CUDA_HOST_COMPILER})
+  elseif(NOT "$ENV{CUDAHOSTCXX}" STREQUAL "")
+    list(APPEND LOOM_NVCC_FLAGS -ccbin $ENV{CUDAHOSTCXX})
+  endif()
+  # nvcc 12.8 and later pack images tightly.
+  execute_process(COMMAND ${LOOM_NVCC} --help OUTPUT_VARIABLE nvcc_help)
+  if(nvcc_help MATCHES "--compress-mode")
+    list(APPEND LOOM_NVCC_FLAGS --compress-mode=size)
+  endif()
+  # It may be too old for C++20, for the host's compiler or for an architecture.
+  set(attempt ${CMAKE_BINARY_DIR}/CMakeFiles/loom_nvcc)
+  file(CONFIGURE OUTPUT ${attempt}/kernel.cu CONTENT "__global__ void kernel() {}\n")
+  execute_process(COMMAND ${LOOM_NVCC} -fatbin ${LOOM_NVCC_FLAGS} -o ${attempt}/kernel.fatbin ${attempt}/kernel.cu
+                  RESULT_VARIABLE nvcc_failed OUTPUT_VARIABLE nvcc_says ERROR_VARIABLE nvcc_says)
+  if(nvcc_failed)
+    string(STRIP "${nvcc_says}" nvcc_says)
+    set(nvcc_failed "nvcc ${nvcc_version} (${LOOM_NVCC}) does not compile loom's kernels:\n${nvcc_says}\n")
+    if(LOOM_CUDA STREQUAL "nvcc" OR LOOM_CUDA_ARCHITECTURES)
+      message(FATAL_ERROR "${nvcc_failed}Set CUDACXX to another nvcc (12.0 or later), CUDAHOSTCXX to a host compiler that it takes, "
+                          "LOOM_CUDA_ARCHITECTURES to what it knows, or LOOM_CUDA=clang.")
+    endif()
+    message(WARNING "${nvcc_failed}It is not used. Set CUDACXX to another nvcc (12.0 or later), or CUDAHOSTCXX to a host compiler that it "
+                    "takes.")
+    set(LOOM_NVCC "")
+  elseif(LOOM_WERROR)
+    list(APPEND LOOM_NVCC_FLAGS -Werror=all-warnings)
   endif()
 endif()
 
@@ -50,10 +100,8 @@ set(LOOM_NVCC_KERNELS "")
 set(LOOM_CLANG_KERNELS "")
 if(LOOM_NVCC)
   set(LOOM_HAVE_CUDA ON)
-  execute_process(COMMAND ${LOOM_NVCC} --version OUTPUT_VARIABLE nvcc_version)
-  string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
-  list(JOIN LOOM_CUDA_ARCHITECTURES ", sm_" architectures)
-  set(LOOM_NVCC_KERNELS "nvcc ${CMAKE_MATCH_1} for sm_${architectures} and later")
+  list(JOIN LOOM_NVCC_ARCHITECTURES ", sm_" architectures)
+  set(LOOM_NVCC_KERNELS "nvcc ${nvcc_version} for sm_${architectures} and later")
 endif()
 if(LOOM_CLANG)
   set(LOOM_HAVE_CUDA ON)
@@ -67,23 +115,6 @@ if(NOT LOOM_HAVE_CUDA)
 endif()
 message(STATUS "loom: kernels for GPUs: ${kernels}")
 
-# Products are rounded before they are added, as on the host: nothing is contracted to fused operations.
-if(LOOM_NVCC)
-  set(LOOM_NVCC_FLAGS -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR})
-  foreach(architecture IN LISTS LOOM_CUDA_ARCHITECTURES)
-    list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${architecture},code=sm_${architecture})
-  endforeach()
-  list(GET LOOM_CUDA_ARCHITECTURES -1 last)
-  list(APPEND LOOM_NVCC_FLAGS -gencode arch=compute_${last},code=compute_${last})
-  if(LOOM_WERROR)
-    list(APPEND LOOM_NVCC_FLAGS -Werror=all-warnings)
-  endif()
-  # nvcc 12.8 and later pack images tightly.
-  execute_process(COMMAND ${LOOM_NVCC} --help OUTPUT_VARIABLE nvcc_help)
-  if(nvcc_help MATCHES "--compress-mode")
-    list(APPEND LOOM_NVCC_FLAGS --compress-mode=size)
-  endif()
-endif()
 if(LOOM_CLANG)
   # The features that clang would choose by the CUDA Toolkit at hand may be of a later PTX.
   set(LOOM_CLANG_FLAGS -x cuda --cuda-device-only --cuda-path=/nonexistent -nocudainc -nocudalib
@@ -95,7 +126,7 @@ if(LOOM_CLANG)
 endif()
 
 # loom_nvcc_image(NAME COMMENT SOURCE DIR [flag...]) and loom_clang_image(...), where these compilers are used, compile a source to
-#   DIR/NAME.fatbin    machine code for LOOM_CUDA_ARCHITECTURES, and PTX for later ones
+#   DIR/NAME.fatbin    machine code for LOOM_NVCC_ARCHITECTURES, and PTX for later ones
 #   DIR/NAME.ptx
 # and append it to the caller's list `images`.
 function(loom_nvcc_image name comment source dir)

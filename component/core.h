@@ -87,6 +87,9 @@ struct loom_runtime {
    * every turn. */
   void (*register_progress)(int (*callback)(void), bool urgent);
   void (*unregister_progress)(int (*callback)(void));
+  /* Whether its own messages move device memory, which they may share with other processes. NULL: they do
+   * not. Not before it is initialised. */
+  bool (*moves_device_memory)(void);
   /* Shows a message to the user. where: the communicator and rank; cause: one or more whole sentences. */
   void (*show)(enum loom_message message, const char* where, const char* cause);
   void (*log)(const char* line); /* coll_loom_verbose output, without a newline */

@@ -141,6 +141,8 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
     facts.resize(static_cast<std::size_t>(member_.bootstrap.size()));
     gpu = member_.process.gpu(owner);
     mine = gpu->facts();
+    const auto moves = member_.process.runtime().moves_device_memory;
+    mine.is_shared_by_others = moves != nullptr && moves();
     return true;
   };
   if (!try_everywhere(kStagedCalls, look)) return false;

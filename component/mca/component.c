@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "component/mca/coll_loom.h"
+#include "component/mca/cuda_aware.h"
 #include "component/mca/kernels.h"
 
 static bool initialized;
@@ -57,6 +58,7 @@ static int init_query(bool progress_threads, bool mpi_threads) {
   loom_initialize(
       &(struct loom_runtime){.progress = progress,
                              .yield_when_idle = yield_when_idle,
+                             .moves_device_memory = coll_loom_moves_device_memory,
                              .register_progress = register_progress,
                              .unregister_progress = unregister_progress,
                              .show = show,

@@ -36,11 +36,15 @@ static enum loom_messages messages_on_devices(void) {
   return found.messages;
 }
 
+bool coll_loom_moves_device_memory(void) {
+  return messages_on_devices() != LOOM_NO_MESSAGES;
+}
+
 void coll_loom_tell_cuda_aware(const struct coll_loom_module* self) {
   static atomic_bool told;
   if (coll_loom_variables.verbose < 1 || atomic_load_explicit(&told, memory_order_relaxed)) return;
   if (atomic_exchange(&told, true) || ompi_comm_rank(self->communicator) != 0) return;
-  const bool moves = messages_on_devices() != LOOM_NO_MESSAGES;
+  const bool moves = coll_loom_moves_device_memory();
   opal_output(0, "coll:loom: Open MPI %s memory of GPUs (%s): calls that fall back get such buffers %s",
               moves ? "moves" : "does not move", found.because,
               moves ? "as they are, where its documentation has them work" : "copied to the host");

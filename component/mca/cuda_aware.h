@@ -15,6 +15,8 @@
  * loom_staged_only. */
 bool coll_loom_falls_back_on_devices(const struct coll_loom_module* self, int which, enum coll_loom_form form,
                                      const mca_coll_base_module_t* fallback);
+/* Whether messages of Open MPI's move device memory. For loom_runtime. */
+bool coll_loom_moves_device_memory(void);
 /* A buffer of this process lies on a device: says once, at coll_loom_verbose 1, what was found. */
 void coll_loom_tell_cuda_aware(const struct coll_loom_module* self);
 

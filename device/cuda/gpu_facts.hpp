@@ -22,6 +22,7 @@ struct GpuFacts {
   bool mps = false;                  ///< its work reaches the GPU through MPS
   bool ipc = false;                  ///< Gpu::Memory::kPlain may be shared, as far as the driver tells
   bool virtual_memory = false;       ///< Gpu::Memory::kVirtual, likewise
+  bool is_shared_by_others = false;  ///< so is the program's memory, by others than loom
 };
 
 enum class Sharing {

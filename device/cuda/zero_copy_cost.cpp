@@ -1,6 +1,9 @@
 #include "device/cuda/zero_copy_cost.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "device/cuda/zero_copy_links.hpp"
 
 namespace loom::device::cuda {
 namespace {
@@ -56,6 +59,7 @@ Traffic traffic_of(Collective collective, int ranks) {
 GpuSpeeds with_facts(GpuSpeeds known, std::span<const GpuFacts> facts, std::span<const int> hosts) {
   known.sharers = 1;
   known.memory_gbps = 0;
+  known.bounces = std::ranges::any_of(facts, &GpuFacts::is_shared_by_others);
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const double gbps = memory_gbps_of(facts[rank].capability);
     if (known.memory_gbps == 0 || gbps < known.memory_gbps) known.memory_gbps = gbps;
@@ -74,8 +78,12 @@ double zero_copy_us(const GpuSpeeds& speeds, Collective collective, std::size_t 
   const bool alone = speeds.sharers == ranks;  // with one GPU
   const double link_gbps = speeds.exchange_gbps > 0 ? speeds.exchange_gbps : kSomeGbps,
                link_us = alone ? 0 : traffic.links * static_cast<double>(bytes) / (kBytesPerUs * link_gbps),
-               hop_us = alone || speeds.over_nvlink ? kHopUs : kSlowHopUs;
-  return kCallUs + hop_us + std::max(link_us, memory_us(speeds, traffic.memory, bytes));
+               hop_us = alone || speeds.over_nvlink ? kHopUs : kSlowHopUs,
+               round_us = std::max(link_us, memory_us(speeds, traffic.memory, bytes));
+  if (!speeds.bounces) return kCallUs + hop_us + round_us;
+  // In rounds, as many as bounce buffers hold; the CPUs meet in each.
+  const double rounds = std::ceil(static_cast<double>(bytes) / ZeroCopyLinks::kBounceBytes);
+  return rounds * (kCallUs + hop_us) + round_us + memory_us(speeds, 2 * traffic.memory, bytes);
 }
 
 }  // namespace loom::device::cuda

@@ -16,6 +16,7 @@ struct GpuSpeeds {
   double memory_gbps = 0;    ///< of the slowest GPU; 0: not known
   int sharers = 1;           ///< the most ranks that share a GPU
   bool over_nvlink = false;  ///< nothing slower lies between any two ranks
+  bool bounces = false;      ///< no rank reaches the others' buffers, but what they copy from and to these
 };
 
 /// Of `known`, with what the facts of all ranks say of memory and of who shares a GPU.

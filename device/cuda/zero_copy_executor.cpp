@@ -57,6 +57,7 @@ ZeroCopyExecutor::ZeroCopyExecutor(GpuLinks& links, const Call& call, bool may_w
       call_(call),
       after_(after),
       may_wait_(may_wait),
+      bounces_all_(links.form().kernels.speeds.bounces),
       rank_(links_.self()),
       ranks_(links_.size()),
       elem_(call.elem_bytes()) {}

@@ -80,5 +80,15 @@ TEST(LL128, IsOutWhereAGpuIsTooOldUnknownOrCut) {
       << "two instances of a GPU";
 }
 
+TEST(ZeroCopyCost, IsHigherWhereBuffersBounce) {
+  std::vector<GpuFacts> facts(4, at(0, "0000:0a:00.0"));
+  const GpuSpeeds direct = with_facts({}, facts);
+  facts[2].is_shared_by_others = true;
+  const GpuSpeeds bouncing = with_facts({}, facts);
+  for (const Collective collective : {Collective::kAllreduce, Collective::kAllGather, Collective::kBroadcast})
+    for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{1} << 30})
+      EXPECT_GT(zero_copy_us(bouncing, collective, bytes, 4), zero_copy_us(direct, collective, bytes, 4));
+}
+
 }  // namespace
 }  // namespace loom::device::cuda
