@@ -30,10 +30,48 @@ static char* data_of(const struct coll_loom_piece* piece) {
   return piece->bytes == 0 ? piece->address : piece->address + piece->type->super.true_lb;
 }
 
+/* Where data end within an element of a basic type, Open MPI's unpacking keeps the beginning of it in 16
+ * bytes, and writes beyond them if the type has more (seen in 4.1.4: long double complex). */
+static bool has_long_elements(const struct ompi_datatype_t* type) {
+  enum { MOST_KEPT = 16 };
+  for (int basic = 0; basic < OPAL_DATATYPE_MAX_PREDEFINED; ++basic)
+    if ((type->super.bdt_used >> basic & 1) != 0 && opal_datatype_basicDatatypes[basic]->size > MOST_KEPT)
+      return true;
+  return false;
+}
+
+static bool find_pieces(struct coll_loom_cursor* cursor) {
+  if (cursor->has_all_pieces) return false;
+  uint32_t pieces = sizeof cursor->piece / sizeof *cursor->piece;
+  size_t bytes = 0;
+  cursor->has_all_pieces = opal_convertor_raw(&cursor->convertor, cursor->piece, &pieces, &bytes) != 0;
+  cursor->pieces = pieces;
+  cursor->next = 0;
+  return pieces > 0;
+}
+
+static void unpack_by_pieces(struct coll_loom_cursor* cursor, const char* packed, uint64_t bytes) {
+  while (bytes > 0) {
+    if (cursor->next == cursor->pieces && !find_pieces(cursor)) return; /* more than there is room for */
+    struct iovec* const piece = &cursor->piece[cursor->next];
+    const size_t length = bytes < piece->iov_len ? bytes : piece->iov_len;
+    memcpy(piece->iov_base, packed, length);
+    packed += length;
+    bytes -= length;
+    piece->iov_base = (char*)piece->iov_base + length;
+    piece->iov_len -= length;
+    if (piece->iov_len == 0) ++cursor->next;
+  }
+}
+
 /* Packs or unpacks the next bytes of a block. */
 static void move(void* context, int block, void* packed, uint64_t bytes) {
   struct coll_loom_cursor* cursor = &((struct coll_loom_packing*)context)->cursors[block];
   char* at = packed;
+  if (cursor->goes_by_pieces) {
+    unpack_by_pieces(cursor, packed, bytes);
+    return;
+  }
   while (bytes > 0) {
     if (cursor->kept > 0) {
       const size_t length = bytes < cursor->kept ? bytes : cursor->kept;
@@ -68,10 +106,11 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
 void coll_loom_cursors_begin(struct coll_loom_packing* packing) {
   for (int block = 0; block < packing->blocks; ++block) {
     struct coll_loom_cursor* cursor = &packing->cursors[block];
-    cursor->kept = 0;
+    cursor->kept = cursor->pieces = cursor->next = 0;
+    cursor->has_all_pieces = cursor->count == 0;
     OBJ_CONSTRUCT(&cursor->convertor, opal_convertor_t);
     if (cursor->count == 0) continue;
-    if (cursor->packs)
+    if (cursor->packs || cursor->goes_by_pieces)
       opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &cursor->type->super, cursor->count,
                                                cursor->address, 0, &cursor->convertor);
     else
@@ -121,6 +160,7 @@ static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_p
     cursor->count = piece.bytes == 0 ? 0 : piece.count;
     cursor->type = piece.type;
     cursor->packs = packs;
+    cursor->goes_by_pieces = !packs && has_long_elements(piece.type);
   }
 }
 

@@ -15,8 +15,15 @@ struct coll_loom_cursor {
   size_t count;
   struct ompi_datatype_t* type;
   bool packs;
-  unsigned kept, taken; /* bytes of `element` */
-  char element[64];     /* the largest basic type has 32 bytes */
+  bool goes_by_pieces; /* where these bytes belong comes from Open MPI, and not from its convertor's unpacking
+                        */
+  unsigned kept, taken;  /* of one that packs: bytes of `element` */
+  unsigned pieces, next; /* of one that goes by pieces: how many there are, and the one that is next */
+  bool has_all_pieces;   /* there are no further ones */
+  union {
+    char element[64]; /* the largest basic type has 32 bytes */
+    struct iovec piece[4];
+  };
 };
 
 /* One side's blocks, if they are not contiguous. */

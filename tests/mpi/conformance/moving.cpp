@@ -14,7 +14,7 @@
 namespace loom::conformance {
 namespace {
 
-enum class Kind { kInts, kGaps, kNegative, kStruct };
+enum class Kind { kInts, kGaps, kNegative, kStruct, kLong };
 
 /// A unit of three values. Those of the first three kinds have one signature, so ranks may mix them.
 class Layout {
@@ -41,6 +41,12 @@ class Layout {
         types_ = {MPI_SIGNED_CHAR, MPI_INT64_T, MPI_SHORT};
         extent_ = 24;
         break;
+      case Kind::kLong:  // with the longest basic type that there is
+        offsets_ = {0, 16, 50};
+        sizes_ = {1, sizeof(long double) * 2, 2};
+        types_ = {MPI_SIGNED_CHAR, MPI_C_LONG_DOUBLE_COMPLEX, MPI_SHORT};
+        extent_ = 64;
+        break;
     }
     if (kind == Kind::kInts) return;
     MPI_Datatype bare;
@@ -64,7 +70,8 @@ class Layout {
   void put(std::byte* unit, std::int64_t value) const {
     for (std::size_t k = 0; k < 3; ++k) {
       const std::int64_t atom = (value * 3 + static_cast<std::int64_t>(k)) % 113;
-      std::memcpy(unit + offsets_[k], &atom, sizes_[k]);
+      for (std::size_t at = 0; at < sizes_[k]; at += sizeof(atom))
+        std::memcpy(unit + offsets_[k] + at, &atom, std::min(sizeof(atom), sizes_[k] - at));
     }
   }
 
@@ -152,9 +159,9 @@ struct Case {
 
   /// This rank's layout: ranks differ, save for structs, whose signature is their own.
   Kind kind_of(int rank) const {
-    return kind == Kind::kStruct || kind == Kind::kInts
-               ? kind
-               : static_cast<Kind>((rank + static_cast<int>(kind)) % 3);
+    return kind == Kind::kGaps || kind == Kind::kNegative
+               ? static_cast<Kind>((rank + static_cast<int>(kind)) % 3)
+               : kind;
   }
 };
 
@@ -388,7 +395,8 @@ void run_moving(Run& run) {
               if (!run.takes(form) || (in_place && !collective.has_in_place)) continue;
               if (root > 0 && !collective.rooted) continue;
               if (!run.draw()) continue;
-              const Case one{run, form, kind, in_place, count, root};
+              const bool is_long = kind == Kind::kStruct && count % 2 == 1;
+              const Case one{run, form, is_long ? Kind::kLong : kind, in_place, count, root};
               run.judge(collective.call(one), collective.name, form,
                         loom::format("layout {}, {} units, root {}{}", static_cast<int>(kind), count, root,
                                      in_place ? ", in place" : ""));
