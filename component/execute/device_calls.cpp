@@ -186,8 +186,10 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
     return {};
   }
   if (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call))) return {};
-  if (links_.gpu_state == LinkState::kNotMade)
+  if (links_.gpu_state == LinkState::kNotMade) {
+    if (!is_on_host(call)) wait_for_program(*owner);
     links_.gpu_state = maker_.make(*owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
+  }
   if (links_.gpu_state == LinkState::kFailed) return {};
   // Zero copy has buffers that others cannot reach bounce, whatever memory they are in.
   const Algorithm algorithm = algorithm_for(call, [&](Algorithm each) {
@@ -212,7 +214,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
         .bounce_all();
   if (packing) {
     packing->pack(nullptr);
-    wait_for(*packing);
+    wait_until([&] { return packing->is_done(); });
   }
   const bool goes_elsewhere = elsewhere > 0 && is_by_kernel(algorithm);
   if (goes_elsewhere) operation.call.out = elsewhere_.memory();
@@ -220,7 +222,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   if (goes_elsewhere) elsewhere_.copy_to(call.out, elsewhere);
   if (packing) {
     packing->unpack();
-    wait_for(*packing);
+    wait_until([&] { return packing->is_done(); });
   }
   call_ended();
   return algorithm;
@@ -241,13 +243,24 @@ bool DeviceCalls::may_be_on_gpus(const device::Call& given) {
   return false;
 }
 
-/// It comes after what the program has put into the default stream.
-void DeviceCalls::wait_for(const PackedCall& packing) {
+/// What waits for work of the program waits without limit.
+template <class Condition>
+void DeviceCalls::wait_until(Condition&& condition) {
   device::Waiter waiter(execution_.wait_policy());
   device::cuda::ProgramWait program_wait;
-  while (!packing.is_done()) {
+  while (!condition()) {
     waiter.pause();
     if (program_wait.is_due()) waiter.moved();
+  }
+}
+
+/// Until all has ended that the program has put into its default stream: it may fill the GPU for longer than
+/// the kernels may take that try links. The call comes after it anyway.
+void DeviceCalls::wait_for_program(const Owner& owner) {
+  try {
+    const ProgramMark mark(member_.process.staging()->driver(), owner);
+    wait_until([&] { return mark.has_passed(); });
+  } catch (const Error&) {  // who makes the links finds out again, and says so
   }
 }
 

@@ -173,7 +173,9 @@ class DeviceCalls {
   PackedCalls::Lease packed(const device::Call& call, bool may_wait) {
     return packed_calls_.lend(call, member_.rank, member_.bootstrap.size(), may_wait);
   }
-  void wait_for(const PackedCall& packing);
+  template <class Condition>
+  void wait_until(Condition&& condition);
+  void wait_for_program(const device::cuda::Owner& owner);
   Window* window_of(const device::Call& call, Algorithm algorithm);
   bool prepare(Algorithm algorithm, const device::Call& call);
   bool load_everywhere(bool by_kernel, std::optional<device::Op> op, device::Type type);

@@ -200,7 +200,7 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
       });
     return false;
   }
-  const std::vector<Attempt> all = attempts(facts, form->kernels.between_hosts(), gpu);
+  const std::vector<Attempt> all = attempts(facts, *form, gpu);
   if (all.empty()) say(kStagedCalls, "The GPU of a rank shares no memory with other processes.");
   bool direct_failed = false, ports_failed = false;  // between hosts
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -214,24 +214,29 @@ bool DeviceLinks::make_on(const Owner& owner, std::unique_ptr<Tuner>& tuner) {
     ports_failed |= reached_hosts && all[i].by_ports && !all[i].direct;
     member_.process.free_retired_links();  // those of the attempt
     // The same would fail with other ways to other hosts; but slots on GPUs take memory of their own.
+    const auto is_another_way = [&](const Attempt& next) {
+      return next.memory == all[i].memory && next.zero_copy == all[i].zero_copy;
+    };
     if (!reached_hosts && !all[i].direct)
-      while (i + 1 < all.size() && all[i + 1].memory == all[i].memory) ++i;
+      while (i + 1 < all.size() && is_another_way(all[i + 1])) ++i;
   }
   return false;
 }
 
 /// The same on all ranks.
-std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts> facts, bool between_hosts,
+std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts> facts,
+                                                        const GpuLinks::Form& form,
                                                         const std::shared_ptr<Gpu>& gpu) {
-  const bool by_ports = between_hosts && has_ports();
+  const bool by_ports = form.kernels.between_hosts() && has_ports();
   const bool direct = by_ports && may_go_direct(gpu);
   std::vector<Attempt> all;
   for (const auto& [memory, can] : {std::pair(Gpu::Memory::kPlain, &GpuFacts::ipc),
                                     std::pair(Gpu::Memory::kVirtual, &GpuFacts::virtual_memory)}) {
     if (!std::ranges::all_of(facts, can)) continue;
-    if (direct) all.push_back({memory, true, true});
-    if (by_ports) all.push_back({memory, true});
-    all.push_back({memory});
+    if (direct) all.push_back({.memory = memory, .by_ports = true, .direct = true});
+    if (by_ports) all.push_back({.memory = memory, .by_ports = true});
+    all.push_back({.memory = memory});
+    if (form.zero_copy() && form.has_kernels()) all.push_back({.memory = memory, .zero_copy = false});
   }
   return all;
 }
@@ -239,17 +244,21 @@ std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts
 DeviceLinks::Otherwise DeviceLinks::otherwise(std::span<const Attempt> all, std::size_t failed) const {
   const Attempt& attempt = all[failed];
   const bool has_next = failed + 1 < all.size();
+  const bool same_memory = has_next && all[failed + 1].memory == attempt.memory;
   const bool other_memory = all.back().memory != attempt.memory;
-  const char* const here = other_memory ? kNoIpc : kStagedCalls;
-  if (!has_next || all[failed + 1].memory != attempt.memory) return {here, here};
+  const bool fewer = same_memory && all[failed + 1].zero_copy != attempt.zero_copy;
+  const char* const here = fewer ? kNoZeroCopy : other_memory ? kNoIpc : kStagedCalls;
+  if (!same_memory || fewer) return {here, here};
   const char* const between_hosts = attempt.direct ? kNoDirect : kNoPorts;
   return {attempt.direct ? kNoDirect : here, between_hosts};
 }
 
 /// What an attempt has made is let go of where it does not work on all ranks.
-bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
-                          const Otherwise& otherwise, bool& reached_hosts) {
+bool DeviceLinks::connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& wanted,
+                          const Attempt& attempt, const Otherwise& otherwise, bool& reached_hosts) {
   const int ranks = member_.bootstrap.size();
+  GpuLinks::Form form = wanted;
+  if (!attempt.zero_copy) form.bounce_bytes = 0;
   Ways ways;
   std::vector<GpuLinks::Handle> handles;
   GpuLinks::Handle mine;

@@ -72,12 +72,14 @@ class DeviceLinks {
   /// One way to connect, of which the first that works is taken.
   struct Attempt {
     Gpu::Memory memory = Gpu::Memory::kPlain;
+    bool zero_copy = true;  ///< if the form has it
     bool by_ports = false;  ///< between hosts through those that channels were planned for
     bool direct = false;    ///< which read and write GPUs' memory, where they can
   };
   // What is tried next where such an attempt fails.
   static constexpr const char* kNoDirect =
       "links between hosts have their slots in page-locked host memory next";
+  static constexpr const char* kNoZeroCopy = "links are made without zero_copy next, to fewer GPUs";
   static constexpr const char* kNoPorts = "UCX chooses the ports of links between hosts next";
   /// What is tried next where an attempt fails: before it comes to other hosts, and there.
   struct Otherwise {
@@ -93,9 +95,9 @@ class DeviceLinks {
   bool has_ports();
   bool may_go_direct(const std::shared_ptr<Gpu>& gpu);
   Otherwise otherwise(std::span<const Attempt> all, std::size_t failed) const;
-  std::vector<Attempt> attempts(std::span<const GpuFacts> facts, bool between_hosts,
+  std::vector<Attempt> attempts(std::span<const GpuFacts> facts, const GpuLinks::Form& form,
                                 const std::shared_ptr<Gpu>& gpu);
-  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& form, const Attempt& attempt,
+  bool connect(const std::shared_ptr<Gpu>& gpu, const GpuLinks::Form& wanted, const Attempt& attempt,
                const Otherwise& otherwise, bool& reached_hosts);
   /// way: what UCX took.
   bool join_hosts(const Ways& ways, const char* otherwise, std::string& way);

@@ -116,6 +116,18 @@ bool GpuLinks::is_on_my_host(std::size_t rank) const {
   return hosts.empty() || hosts[rank] == hosts[static_cast<std::size_t>(self_)];
 }
 
+/// Kernels over links need that of few ranks, and without NVSwitch a GPU reaches eight others at the most.
+std::vector<bool> GpuLinks::peers_in_memory() const {
+  const int ranks = static_cast<int>(handles_.size());
+  if (!form_.zero_copy()) {
+    const steps::Layout layout = form_.of_kernels(ranks).layout(ranks);
+    return layout.near_peers(self_, layout.channels());
+  }
+  std::vector<bool> peers;
+  for (std::size_t rank = 0; rank < handles_.size(); ++rank) peers.push_back(is_on_my_host(rank));
+  return peers;
+}
+
 /// Memory of a peer, which may lie where its program had some that this process still has open.
 std::byte* GpuLinks::attach(const MemoryHandle& memory) const {
   constexpr std::chrono::seconds kPatience{1};
@@ -138,9 +150,12 @@ void GpuLinks::connect(std::span<const Handle> handles, int self, std::vector<st
                                               : Segment());
     if (form_.zero_copy()) boards.push_back(&flags_in(attached_.back()).board);
   }
+  const std::vector<bool> peers = peers_in_memory();
   for (std::size_t rank = 0; rank < handles.size(); ++rank)
-    if (is_on_my_host(rank))
-      mapped_[rank] = static_cast<int>(rank) == self ? memory_.get() : attach(handles[rank].memory);
+    if (static_cast<int>(rank) == self)
+      mapped_[rank] = memory_.get();
+    else if (peers[rank])
+      mapped_[rank] = attach(handles[rank].memory);
   if (form_.zero_copy())
     zero_copy_.emplace(*stream_, *launch_words_, mapped_, form_.bounce_bytes, std::move(boards), self);
   if (form_.has_kernels()) {

@@ -157,13 +157,14 @@ class GpuLinks {
   std::unique_ptr<GpuStream> stream_, stream_of_lanes_;
   MemoryHandle shared_;
   bool is_on_my_host(std::size_t rank) const;
+  std::vector<bool> peers_in_memory() const;
   /// Calls body(rank, flags) for this rank and those of its host, in order of rank, until it is true.
   template <class Body>
   bool any_flags(Body&& body) const;
 
   std::vector<Handle> handles_;
   std::vector<Segment> attached_;   ///< by rank; empty of those on other hosts
-  std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not, or no longer
+  std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not needed, or no longer
   std::unique_ptr<Carrier> carrier_;
   std::optional<LaunchWordsPool> launch_words_;
   std::optional<ZeroCopyLinks> zero_copy_;

@@ -214,7 +214,12 @@ std::vector<FarEnd> Layout::far_ends(int rank, int channels) const {
 struct Layout::Reach {
   std::span<std::byte* const> memory;
   std::span<const FarEnd> far;
+  std::vector<bool>* looked_at = nullptr;  ///< the ranks whose memory is
 
+  std::byte* of(int rank) const {
+    if (looked_at != nullptr) (*looked_at)[index(rank)] = true;
+    return memory[index(rank)];
+  }
   const FarEnd& end_of(const Link& link) const {
     const auto end = std::ranges::lower_bound(far, link.far, {}, &FarEnd::link);
     if (end == far.end() || end->link != link.far)
@@ -226,16 +231,16 @@ struct Layout::Reach {
       const FarEnd& end = end_of(link);
       return {end.slots, end.filled, end.consumed};
     }
-    std::byte* const mine = memory[index(receiver)] + link.in_receiver;
-    return {mine + kFlagBytes, word(mine), word(memory[index(sender)] + link.in_sender)};
+    std::byte* const mine = of(receiver) + link.in_receiver;
+    return {mine + kFlagBytes, word(mine), word(of(sender) + link.in_sender)};
   }
   SendEnd send(const Link& link, int sender, int receiver) const {
     if (link.far != kNear) {
       const FarEnd& end = end_of(link);
       return {end.slots, end.filled, end.consumed, end.sent};
     }
-    std::byte* const theirs = memory[index(receiver)] + link.in_receiver;
-    return {theirs + kFlagBytes, word(theirs), word(memory[index(sender)] + link.in_sender)};
+    std::byte* const theirs = of(receiver) + link.in_receiver;
+    return {theirs + kFlagBytes, word(theirs), word(of(sender) + link.in_sender)};
   }
 };
 
@@ -282,7 +287,7 @@ Grid Layout::grid(const Reach& reach, int rank, int channel) const {
   grid.rows = static_cast<int>(shape.grid.size() / columns);
   grid.column = static_cast<int>(place % columns);
   grid.columns = shape.columns;
-  grid.scratch = reach.memory[index(rank)] + links.scratch[index(rank)];
+  grid.scratch = reach.of(rank) + links.scratch[index(rank)];
   const auto join = [&](Ends<1>& ends, const std::vector<Link>& of, const Neighbours& to) {
     add(ends, reach.receive(of[to.previous], shape.grid[to.previous], rank));
     add(ends, reach.send(of[place], rank, shape.grid[to.next]));
@@ -340,6 +345,19 @@ Channel Layout::channel(const Reach& reach, int rank, int channel) const {
   for (int t = 0; t < kTrees && !shape.trees[t].empty(); ++t, ++result.trees)
     result.tree[t] = tree(reach, rank, channel, t);
   return result;
+}
+
+std::vector<bool> Layout::near_peers(int rank, int channels) const {
+  const std::vector<std::byte*> somewhere(index(ranks_), reinterpret_cast<std::byte*>(kFlagBytes));
+  const std::vector<FarEnd> far = far_ends(rank, channels);
+  std::vector<bool> peers(index(ranks_), false);
+  const Reach reach{somewhere, far, &peers};
+  for (int c = 0; c < channels; ++c) {
+    channel(reach, rank, c);
+    if (ranks_ > 1) exchange(reach, rank, c);
+  }
+  peers[index(rank)] = false;
+  return peers;
 }
 
 std::size_t Layout::table_bytes(int channels) const {

@@ -31,11 +31,13 @@ class Layout {
   /// threads use it.
   std::size_t table_bytes(int channels) const;
   /// What is to be copied to `at`, where the table will lie, at a multiple of 16. memory[r]: where this rank
-  /// reaches rank r's memory, at a multiple of 128; of ranks of other hosts it is not looked at. far: this
-  /// rank's ends there, in their places.
+  /// reaches rank r's memory, at a multiple of 128; of ranks that are not among near_peers() it is not looked
+  /// at. far: this rank's ends on other hosts, in their places.
   std::vector<std::byte> table(std::span<std::byte* const> memory, int rank, int channels, std::byte* at,
                                std::span<const FarEnd> far = {}) const;
 
+  /// By rank: those whose memory a rank has to reach, for it has links with them, and they are on its host.
+  std::vector<bool> near_peers(int rank, int channels) const;
   /// A rank's ends of links to other hosts, by number, without places and not on its GPU.
   std::vector<FarEnd> far_ends(int rank, int channels) const;
   /// Of all memory for them, of the rank that needs most.

@@ -252,6 +252,23 @@ TEST(Layout, NeedsLessForFewerChannels) {
   EXPECT_EQ(layout.bytes(16), 16 * layout.bytes(1));
 }
 
+TEST(Layout, KnowsWhoseMemoryARankReaches) {
+  const auto peers_of = [](int rank, int ranks) {
+    ChannelForm form = small_form(256, 4);
+    form.exchange[0] = {};
+    const Layout layout(form, ranks, plain_channels(ranks, 2));
+    const std::vector<bool> reached = layout.near_peers(rank, layout.channels());
+    std::vector<int> peers;
+    for (int peer = 0; peer < ranks; ++peer)
+      if (reached[static_cast<std::size_t>(peer)]) peers.push_back(peer);
+    return peers;
+  };
+  EXPECT_EQ(peers_of(4, 10), (std::vector<int>{3, 5}));
+  EXPECT_EQ(peers_of(0, 10), (std::vector<int>{1, 9}));
+  EXPECT_EQ(peers_of(1, 4), (std::vector<int>{0, 2, 3})) << "few ranks have links with all";
+  EXPECT_EQ(peers_of(0, 1), std::vector<int>{});
+}
+
 TEST(Layout, RefusesWhatIsNoRingOrTreeOfAllRanks) {
   const auto refused = [](ChannelShape shape, int ranks) {
     EXPECT_THROW(Layout(small_form(256, 4), ranks, {shape}), Error);

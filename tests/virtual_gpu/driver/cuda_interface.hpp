@@ -15,15 +15,15 @@ using HostFunction = void(void*);  // CUhostFn
 inline constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3,
                         kNoDevice = 100, kInvalidDevice = 101, kInvalidImage = 200, kInvalidContext = 201,
                         kAlreadyMapped = 208, kNoBinaryForGpu = 209, kPeerAccessUnsupported = 217,
-                        kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kInvalidHandle = 400,
-                        kNotFound = 500, kNotReady = 600, kIllegalAddress = 700, kLaunchOutOfResources = 701,
-                        kPeerAccessAlreadyEnabled = 704, kPeerAccessNotEnabled = 705,
-                        kPrimaryContextActive = 708, kContextIsDestroyed = 709, kAlreadyRegistered = 712,
-                        kNotRegistered = 713, kMisalignedAddress = 716, kLaunchFailed = 719,
-                        kNotPermitted = 800, kNotSupported = 801, kCaptureUnsupported = 900,
-                        kCaptureInvalidated = 901, kCaptureMerge = 902, kCaptureUnmatched = 903,
-                        kCaptureUnjoined = 904, kCaptureIsolation = 905, kCaptureImplicit = 906,
-                        kCapturedEvent = 907, kCaptureWrongThread = 908;
+                        kTooManyPeers = 711, kInvalidPtx = 218, kUnsupportedPtxVersion = 222,
+                        kInvalidHandle = 400, kNotFound = 500, kNotReady = 600, kIllegalAddress = 700,
+                        kLaunchOutOfResources = 701, kPeerAccessAlreadyEnabled = 704,
+                        kPeerAccessNotEnabled = 705, kPrimaryContextActive = 708, kContextIsDestroyed = 709,
+                        kAlreadyRegistered = 712, kNotRegistered = 713, kMisalignedAddress = 716,
+                        kLaunchFailed = 719, kNotPermitted = 800, kNotSupported = 801,
+                        kCaptureUnsupported = 900, kCaptureInvalidated = 901, kCaptureMerge = 902,
+                        kCaptureUnmatched = 903, kCaptureUnjoined = 904, kCaptureIsolation = 905,
+                        kCaptureImplicit = 906, kCapturedEvent = 907, kCaptureWrongThread = 908;
 
 // Streams that have no handle of their own.
 inline constexpr std::uintptr_t kLegacyStream = 1, kPerThreadStream = 2;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "base/format.hpp"
@@ -32,6 +34,17 @@ bool is_in_the_way(const Allocation& other, const Call& call, const IpcHandle& h
   return other.kind == Kind::kPeer && other.context == call.context && other.peer == handle.process &&
          other.file->shared().cookie != handle.cookie && other.begin_there < handle.begin + bytes &&
          handle.begin < other.begin_there + other.bytes;
+}
+
+/// Whether this context reaches as many other GPUs as hardware without NVSwitch lets it, and not this one.
+bool has_too_many_peers(const Driver& driver, const Call& call, const Uuid& gpu) {
+  const Uuid& own = (*driver.gpus)[call.context->device].uuid;
+  std::set<Uuid> peers;
+  for (const AllocationPtr& other : driver.memory.all())
+    if (other->kind == Kind::kPeer && other->context == call.context && other->file->shared().gpu != own)
+      peers.insert(other->file->shared().gpu);
+  return gpu != own && !peers.contains(gpu) &&
+         peers.size() >= number("VIRTUAL_GPU_PEERS", std::numeric_limits<std::uint64_t>::max());
 }
 
 }  // namespace
@@ -69,6 +82,7 @@ EXPORT int cuIpcOpenMemHandle_v2(Address* out, IpcHandle handle, unsigned flags)
     const Ordinal device = d.gpus->ordinal_of(file->shared().gpu).value_or(call.context->device);
     if (device != call.context->device && !d.gpus->can_access(call.context->device, device))
       return kPeerAccessUnsupported;
+    if (has_too_many_peers(d, call, file->shared().gpu)) return kTooManyPeers;
     for (const AllocationPtr& other : d.memory.all())
       if (is_in_the_way(*other, call, handle, file->bytes()))
         return say(kAlreadyMapped, "what lay there before is open still");

@@ -22,6 +22,7 @@
 //   VIRTUAL_GPU_DRIVER_VERSION=13000 what cuDriverGetVersion says; which PTX is too new follows from it
 //   VIRTUAL_GPU_MEMORY_MIB=N         memory of each GPU
 //   VIRTUAL_GPU_NO_IPC=get|open|attribute   CUDA's IPC fails there, or so that its attribute says so
+//   VIRTUAL_GPU_PEERS=N              so many other GPUs at the most give their memory to one, by CUDA's IPC
 //   VIRTUAL_GPU_VIRTUAL_MEMORY=1     virtual memory management is offered
 //   VIRTUAL_GPU_NO_PIDFD=1           the kernel refuses pidfd_getfd, as where Yama restricts ptrace (by seccomp)
 //   VIRTUAL_GPU_NETWORK=flushed|never   what the network writes becomes visible when the driver is told to
