@@ -46,7 +46,7 @@ std::vector<int> DeviceLinks::hosts() const {
   return hosts;
 }
 
-/// Whether NVLink, or nothing, lies between the GPUs of any two ranks; the same on all.
+/// Whether NVLink lies between the GPUs of any two ranks; the same on all.
 bool DeviceLinks::may_ll128(std::span<const GpuFacts> facts) {
   const auto self = static_cast<std::size_t>(member_.rank);
   const bool may = try_everywhere("kernels do without LL128", [&] {
@@ -54,8 +54,9 @@ bool DeviceLinks::may_ll128(std::span<const GpuFacts> facts) {
     return peers && (peers->empty() || topo::reaches_all_by_nvlink(facts[self].bus_id.data(), *peers));
   });
   if (member_.tells(1))
-    say("kernels", may ? "They may use LL128: NVLink joins the GPUs, or all ranks share one."
-                       : "LL128 is not used: NVML does not say that NVLink joins the GPUs of all ranks.");
+    say("kernels", may ? "They may use LL128: NVLink joins the GPUs."
+                       : "LL128 is not used: NVML does not say that NVLink joins the GPUs of all ranks, or "
+                         "ranks share one.");
   return may;
 }
 

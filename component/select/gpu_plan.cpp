@@ -78,7 +78,7 @@ connect::Placement one_host(const topo::MachineOfRanks& machine) {
   return connect::Placement(std::vector<std::int32_t>(ranks, 0));
 }
 
-/// Whether NVLink joins the GPUs of any two ranks, or all share one.
+/// Whether NVLink joins the GPUs of any two ranks.
 bool may_ll128_between(const topo::MachineOfRanks& machine, const std::vector<GpuFacts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank)
     if (!device::cuda::nvlink_peers_for_ll128(facts, rank)) return false;

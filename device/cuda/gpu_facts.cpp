@@ -27,9 +27,11 @@ std::optional<std::vector<std::string>> nvlink_peers_for_ll128(std::span<const G
                                                                std::size_t self) {
   constexpr int kFirstWithWholeLines = 70;
   std::vector<std::string> peers;
-  for (const GpuFacts& other : facts) {
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const GpuFacts& other = facts[rank];
     if (other.capability < kFirstWithWholeLines) return {};
-    if (other.uuid == facts[self].uuid) continue;
+    if (rank == self) continue;
+    if (other.uuid == facts[self].uuid) return {};
     // Another instance of the same GPU is none of its peers.
     const std::string bus_id = other.bus_id.data();
     if (bus_id.empty() || bus_id == facts[self].bus_id.data()) return {};

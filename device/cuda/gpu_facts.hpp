@@ -42,9 +42,9 @@ int sharers_of(std::span<const GpuFacts> facts, std::size_t rank, std::span<cons
 /// whatever else it needs.
 Sharing sharing_of(std::span<const GpuFacts> facts, int blocks, std::span<const int> hosts = {});
 
-/// LL128 relies on lines of 128 bytes that arrive whole: within a GPU they do, and over NVLink, from compute
-/// capability 7.0 on. So a rank's kernels may use it if NVLink leads to the GPUs with these bus ids, which
-/// are none where all share its own. Nothing: they may not, whatever leads there.
+/// LL128 relies on lines of 128 bytes that arrive whole. Over NVLink they do, from compute capability 7.0 on,
+/// as NCCL counts on. Within a GPU nobody says so. So a rank's kernels may use it if NVLink leads to the GPUs
+/// with these bus ids, which are all others'. Nothing: they may not, whatever leads there.
 std::optional<std::vector<std::string>> nvlink_peers_for_ll128(std::span<const GpuFacts> facts,
                                                                std::size_t self);
 

@@ -65,11 +65,12 @@ GpuFacts at(int gpu, std::string_view bus_id, int capability = 90) {
 
 TEST(LL128, WantsNvlinkToEveryOtherGpuOnce) {
   using Peers = std::vector<std::string>;
-  const std::vector<GpuFacts> facts = {at(0, "0000:0a:00.0"), at(1, "0000:0b:00.0"), at(0, "0000:0a:00.0"),
-                                       at(2, "0001:0a:00.0"), at(1, "0000:0b:00.0")};
+  const std::vector<GpuFacts> facts = {at(0, "0000:0a:00.0"), at(1, "0000:0b:00.0"), at(2, "0001:0a:00.0"),
+                                       at(1, "0000:0b:00.0")};
   EXPECT_EQ(nvlink_peers_for_ll128(facts, 0), (Peers{"0000:0b:00.0", "0001:0a:00.0"}));
-  EXPECT_EQ(nvlink_peers_for_ll128(facts, 3), (Peers{"0000:0a:00.0", "0000:0b:00.0"}));
-  EXPECT_EQ(nvlink_peers_for_ll128({{at(0, ""), at(0, "")}}, 1), Peers{}) << "one GPU for all";
+  EXPECT_EQ(nvlink_peers_for_ll128(facts, 2), (Peers{"0000:0a:00.0", "0000:0b:00.0"}));
+  EXPECT_FALSE(nvlink_peers_for_ll128(facts, 1)) << "it shares a GPU with another rank";
+  EXPECT_EQ(nvlink_peers_for_ll128({{at(0, "")}}, 0), Peers{}) << "one rank";
 }
 
 TEST(LL128, IsOutWhereAGpuIsTooOldUnknownOrCut) {
