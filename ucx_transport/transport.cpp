@@ -280,7 +280,10 @@ std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) 
 std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer, RailId rail) {
   const MutexLock lock(mutex_);
   const std::pair key(rail, std::string(reinterpret_cast<const char*>(address.data()), address.size()));
-  forget_broken_endpoints();
+  {
+    const InContext in_context(gpu_);
+    forget_broken_endpoints();
+  }
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
   const auto theirs = worker_addresses(address);
   const std::span<const std::unique_ptr<Rail>> mine = this->rails(rail);

@@ -170,7 +170,8 @@ void meet_mates(Member& member, Agreement& agreement, const topo::Place& place, 
           ErrorCode::kInternal,
           loom::format("Rank {} is on the host of rank {}, and says that it is not.", ranks[i], member.rank));
     group.host_places.push_back(mates[i].place);
-    group.host_mates[ranks[i]] = mates[i].process;
+    // What cannot be seen must not be taken for dead later.
+    group.host_mates[ranks[i]] = device::as_seen_here(mates[i].process);
     group.names[ranks[i]] = text_of(ranks[i], mates[i].process.pid, member.process.host_name().c_str());
   }
 }

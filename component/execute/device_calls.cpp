@@ -187,7 +187,7 @@ std::optional<Algorithm> DeviceCalls::try_perform(const device::Call& given) {
   }
   if (links_.gpu_state == LinkState::kNotMade && !any_has_bytes(has_bytes(call))) return {};
   if (links_.gpu_state == LinkState::kNotMade) {
-    if (!is_on_host(call)) wait_for_program(*owner);
+    wait_for_program(*owner);
     links_.gpu_state = maker_.make(*owner, tuner_) ? LinkState::kReady : LinkState::kFailed;
   }
   if (links_.gpu_state == LinkState::kFailed) return {};
@@ -255,11 +255,13 @@ void DeviceCalls::wait_until(Condition&& condition) {
 }
 
 /// Until all has ended that the program has put into its default stream: it may fill the GPU for longer than
-/// the kernels may take that try links. The call comes after it anyway.
+/// the kernels may take that try links. Not without limit: it may wait for another rank, whom this call does
+/// not hold up.
 void DeviceCalls::wait_for_program(const Owner& owner) {
   try {
     const ProgramMark mark(member_.process.staging()->driver(), owner);
-    wait_until([&] { return mark.has_passed(); });
+    const auto until = std::chrono::steady_clock::now() + kPatienceOfFirstCalls;
+    wait_until([&] { return mark.has_passed() || std::chrono::steady_clock::now() > until; });
   } catch (const Error&) {  // who makes the links finds out again, and says so
   }
 }

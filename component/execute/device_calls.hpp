@@ -29,6 +29,8 @@ namespace loom {
 /// How long the making of a persistent request waits for other calls and for work of the program, which may
 /// wait for the host, before it does without a GPU.
 constexpr std::chrono::seconds kPatienceOfMakers{1};
+/// The same of a blocking call that makes links. Then they are made beside that work.
+constexpr std::chrono::seconds kPatienceOfFirstCalls{10};
 
 class DeviceCalls {
  public:

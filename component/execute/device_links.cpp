@@ -237,7 +237,9 @@ std::vector<DeviceLinks::Attempt> DeviceLinks::attempts(std::span<const GpuFacts
     if (direct) all.push_back({.memory = memory, .by_ports = true, .direct = true});
     if (by_ports) all.push_back({.memory = memory, .by_ports = true});
     all.push_back({.memory = memory});
-    if (form.zero_copy() && form.has_kernels()) all.push_back({.memory = memory, .zero_copy = false});
+    // A rank's kernels may reach fewer GPUs.
+    if (form.zero_copy() && form.has_kernels() && facts.size() > device::steps::kMostPairwise)
+      all.push_back({.memory = memory, .zero_copy = false});
   }
   return all;
 }

@@ -79,7 +79,8 @@ class DeviceLinks {
   // What is tried next where such an attempt fails.
   static constexpr const char* kNoDirect =
       "links between hosts have their slots in page-locked host memory next";
-  static constexpr const char* kNoZeroCopy = "links are made without zero_copy next, to fewer GPUs";
+  static constexpr const char* kNoZeroCopy =
+      "links are made without zero_copy next, which may lead to fewer GPUs";
   static constexpr const char* kNoPorts = "UCX chooses the ports of links between hosts next";
   /// What is tried next where an attempt fails: before it comes to other hosts, and there.
   struct Otherwise {

@@ -329,7 +329,7 @@ bool DeviceCalls::is_idle(const Owner& owner) const {
 bool DeviceCalls::can_set_up_here(const Wanted& wanted) const {
   const device::cuda::Driver& driver = member_.process.staging()->driver();
   if (links_.gpus && !links_.gpus->is_alive()) return false;
-  const std::optional<Owner> owner = driver.owner_of(wanted.buffer);
+  const std::optional<Owner> owner = driver.owner_of(wanted.buffer, wanted.owner.context);
   const bool is_alive =
       (owner && *owner == wanted.owner) || (links_.gpus && links_.gpus->gpu().is_of(wanted.owner));
   return (is_alive || driver.is_primary(wanted.owner)) && is_idle(wanted.owner);

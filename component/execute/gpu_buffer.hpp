@@ -21,6 +21,7 @@ class GpuBuffer {
   std::byte* memory() const noexcept { return memory_; }
   std::size_t bytes() const noexcept { return bytes_; }
   void clear() noexcept;
+  void clear(bool may_wait) noexcept;
   /// To the result's place, on the same GPU; complete on return.
   void copy_to(std::byte* place, std::size_t bytes) { gpu_->copy(place, memory_, bytes); }
 

@@ -18,7 +18,9 @@ StagedCall::StagedCall(device::cuda::Staging& staging, const device::cuda::Progr
   for (Side* const side : {&in_, &out_}) {
     if (side->load.empty() && side->store.empty()) continue;
     constexpr bool kMayWait = false;
-    side->buffer = staging.staging_buffer(side->first(), side->load, side->store, kMayWait);
+    // Whoever advances the call may not be the program's thread.
+    side->buffer =
+        staging.staging_buffer(side->first(), side->load, side->store, kMayWait, after.owner().context);
     sides.push_back({side->buffer.get(), side->load, side->store});
   }
   replace_buffers(rank, ranks);

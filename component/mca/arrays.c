@@ -8,7 +8,7 @@ loom_role coll_loom_role_of(ompi_communicator_t* communicator, int root) {
 }
 
 void coll_loom_peers_of(ompi_communicator_t* communicator, int which, int each[LOOM_SIDE_COUNT]) {
-  if (which >= LOOM_COLLECTIVE_COUNT && which != LOOM_REDUCE_LOCAL) { /* of neighbourhoods */
+  if (coll_loom_is_of_neighbours(which)) {
     mca_topo_base_neighbor_count(communicator, &each[LOOM_OUT], &each[LOOM_IN]);
     return;
   }

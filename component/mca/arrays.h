@@ -8,7 +8,11 @@
 
 /* This rank's role in a call. root: as the program gives it, between two groups too. */
 loom_role coll_loom_role_of(ompi_communicator_t* communicator, int root);
-/* The blocks of each side that has one for each peer. which: enum loom_collective or loom_staged_only. */
+/* Of a neighbourhood. which: enum loom_collective or loom_staged_only. */
+static inline bool coll_loom_is_of_neighbours(int which) {
+  return which >= LOOM_COLLECTIVE_COUNT && which != LOOM_REDUCE_LOCAL;
+}
+/* The blocks of each side that has one for each peer. */
 void coll_loom_peers_of(ompi_communicator_t* communicator, int which, int each[LOOM_SIDE_COUNT]);
 
 /* Replaces the arrays that are significant on this rank by copies: bindings (Fortran, mpi4py) may free theirs

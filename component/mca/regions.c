@@ -54,6 +54,9 @@ void coll_loom_find_significant(ompi_communicator_t* communicator, int which,
     significant_of_reduction(communicator, row, args, role, of);
   else
     significant_of_move(communicator, row, args, role, of);
+  /* What a neighbour would send that is MPI_PROC_NULL stays as it is: beyond the edges of a grid. */
+  if (coll_loom_is_of_neighbours(which) && OMPI_COMM_IS_CART(communicator))
+    of->load[LOOM_OUT] = of->store[LOOM_OUT];
 }
 
 /* ---- Which bytes are they? */
@@ -85,8 +88,9 @@ static void add_rows(struct coll_loom_regions* regions, char* device, size_t row
   for (size_t row = 0; row < rows; ++row) add(regions, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
 }
 
-/* Adds the bytes of one element. Rows that follow each other at equal distances become one region. */
-static void add_element(struct coll_loom_regions* regions, struct ompi_datatype_t* type, char* address) {
+/* Adds the bytes of one element. joins: rows that follow each other at equal distances become one region. */
+static void add_element(struct coll_loom_regions* regions, struct ompi_datatype_t* type, char* address,
+                        bool joins) {
   const size_t first = regions->number;
   opal_convertor_t convertor;
   OBJ_CONSTRUCT(&convertor, opal_convertor_t);
@@ -100,7 +104,7 @@ static void add_element(struct coll_loom_regions* regions, struct ompi_datatype_
       char* const at = pieces[i].iov_base;
       const size_t length = pieces[i].iov_len;
       struct loom_strided_region* const last =
-          regions->number > first ? &regions->list[regions->number - 1] : NULL;
+          joins && regions->number > first ? &regions->list[regions->number - 1] : NULL;
       if (last != NULL && last->row_bytes == length) {
         const char* const end = (char*)last->device + (last->rows - 1) * last->pitch;
         const ptrdiff_t pitch = at - end;
@@ -127,16 +131,18 @@ static void add_whole(struct coll_loom_regions* regions, char* device, size_t by
 }
 
 /* Adds the bytes of a non-contiguous block. For several elements, each row of the first one begins a column
- * of `count` rows, unless repeating its regions gives fewer regions. */
-static void add_block(struct coll_loom_regions* regions, const struct coll_loom_piece* block) {
+ * of `count` rows, unless repeating its regions gives fewer regions. Rows that may be of several buffers stay
+ * apart: one may be on a device and the other not. */
+static void add_block(struct coll_loom_regions* regions, const struct coll_loom_piece* block,
+                      bool of_one_buffer) {
   struct coll_loom_regions element = {.list = NULL};
-  add_element(&element, block->type, block->address);
+  add_element(&element, block->type, block->address, of_one_buffer);
   const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
   size_t rows = 0;
   for (size_t i = 0; i < element.number; ++i) rows += element.list[i].rows;
   for (size_t i = 0; i < element.number; ++i) {
     const struct loom_strided_region* const region = &element.list[i];
-    if (element.number * block->count <= rows) {
+    if (!of_one_buffer || element.number * block->count <= rows) {
       for (size_t k = 0; k < block->count; ++k)
         add(regions, (char*)region->device + (ptrdiff_t)k * extent, region->row_bytes, region->rows,
             region->pitch);
@@ -158,7 +164,7 @@ void coll_loom_add_blocks(struct coll_loom_regions* regions, const struct coll_l
     if (block.contiguous)
       add_whole(regions, block.address + block.type->super.true_lb, block.bytes, of_one_buffer);
     else
-      add_block(regions, &block);
+      add_block(regions, &block, of_one_buffer);
   }
 }
 
@@ -194,7 +200,7 @@ static bool add_packed(struct rows* rows, struct loom_packed_rows one) {
  * gives fewer, the rows of each element. */
 static bool add_elements(struct rows* rows, const struct coll_loom_cursor* block, size_t at) {
   struct coll_loom_regions element = {.list = NULL};
-  add_element(&element, block->type, block->address);
+  add_element(&element, block->type, block->address, true);
   bool added = !element.failed;
   const ptrdiff_t extent = block->type->super.ub - block->type->super.lb;
   const size_t size = block->type->super.size;

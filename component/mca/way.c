@@ -122,7 +122,7 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
   }
   const bool in_any_order =
       form == COLL_LOOM_PERSISTENT_FORM && !coll_loom_starts_are_ordered(self->communicator);
-  if (OPAL_UNLIKELY(in_any_order || !self->one_host)) {
+  if (OPAL_UNLIKELY(in_any_order || !self->one_host || coll_loom_variables.reproducible)) {
     /* The set-up compares coll_loom_reproducible, and finds out whether all ranks have GPUs, and whether
      * those of several jobs are on one host. So all ranks come to it first, whatever they have there. */
     const bool reduces_in_order = loom_reduces(args->collective) && loom_depends_on_order(*type);
@@ -132,8 +132,9 @@ enum coll_loom_way coll_loom_way_of(struct coll_loom_module* self, const struct 
       const enum coll_loom_state state = coll_loom_state_of(self);
       if (state == COLL_LOOM_BROKEN) return fails(self);
       if (state == COLL_LOOM_CONNECTING) return COLL_LOOM_DEFERRED;
-      const bool by_lane = state == COLL_LOOM_READY && coll_loom_is_on_one_host(self);
-      if (reduces_in_order && coll_loom_wants_order(self, *type) && !by_lane) return COLL_LOOM_IN_ORDER;
+      /* As loom has found it: what Open MPI takes for one host may be several, as containers are. */
+      const bool is_in_order = state == COLL_LOOM_READY && loom_comm_is_on_one_host(self->comm);
+      if (reduces_in_order && coll_loom_wants_order(self, *type) && !is_in_order) return COLL_LOOM_IN_ORDER;
     }
     const bool one_host = coll_loom_is_on_one_host(self);
     const bool declines = !one_host && !in_any_order && !loom_may_carry(args->collective, false) &&

@@ -120,7 +120,8 @@ void check_links(KernelLinks& links, GpuStream& stream, int rank, const KernelCh
     if (is_there(pattern, channels, ranks))
       most = std::max(most, lines_for(pattern, channels, ranks) * kLine);
   Gpu& gpu = stream.gpu();
-  const auto release = [&](std::byte* memory) { gpu.release(memory); };
+  // Later: to free memory now might wait for kernels of the program.
+  const auto release = [&](std::byte* memory) { gpu.release_later(memory, {}); };
   const std::size_t bytes = std::max<std::size_t>(most, 1) * sizeof(std::uint64_t);
   const std::unique_ptr<std::byte, decltype(release)> buffer(gpu.allocate(2 * bytes), release);
   const auto try_out = [&](const Pattern& pattern) {

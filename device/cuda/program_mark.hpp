@@ -26,6 +26,7 @@ class ProgramMark {
   bool has_passed() const;
   /// The driver's event.
   void* event() const noexcept { return event_; }
+  const Owner& owner() const noexcept { return owner_; }
 
  private:
   const StreamFunctions functions_;

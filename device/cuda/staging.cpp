@@ -128,8 +128,9 @@ Staging::~Staging() {
 }
 
 std::unique_ptr<StagingBuffer> Staging::staging_buffer(const void* address, std::span<StridedRegion> load,
-                                                       std::span<StridedRegion> store, bool may_wait) {
-  const Owner owner = owner_of(address);
+                                                       std::span<StridedRegion> store, bool may_wait,
+                                                       void* otherwise) {
+  const Owner owner = owner_of(address, otherwise);
   std::unique_ptr<StagingBuffer> result(new StagingBuffer(*this, address, owner.context));
   const std::size_t used = bytes_of(load) + bytes_of(store);
   Range all{UINTPTR_MAX, 0};

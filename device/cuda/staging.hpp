@@ -72,8 +72,10 @@ class Staging {
   /// apart, some of them on the host; they are as well aligned as in the buffer, up to a cache line. Sets
   /// their `host`. may_wait: for the device, where pages have to be unlocked to make room for others; CUDA
   /// does that only when nothing in the context is on its way. Throws Error.
+  /// otherwise: see Driver::owner_of().
   std::unique_ptr<StagingBuffer> staging_buffer(const void* address, std::span<StridedRegion> load,
-                                                std::span<StridedRegion> store, bool may_wait = true);
+                                                std::span<StridedRegion> store, bool may_wait = true,
+                                                void* otherwise = nullptr);
 
   const Driver& driver() const noexcept { return *driver_; }
   std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }

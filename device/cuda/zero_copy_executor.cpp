@@ -219,11 +219,20 @@ ZeroCopyExecutor::State ZeroCopyExecutor::wait_for_program() {
   return program_wait_.is_due() ? State::kMoved : State::kBlocked;
 }
 
+/// No kernel moves a block that is this rank's own and in its place.
+bool ZeroCopyExecutor::stays_in_place(Side side, int block) const {
+  if (!call_.owns_its_block) return false;
+  if (blocks_of(call_.collective, side, ranks_) > 1) return block == rank_;
+  const bool scatters =
+      call_.collective == Collective::kScatter || call_.collective == Collective::kScatterV;
+  return side == LOOM_OUT && scatters && rank_ == call_.root;
+}
+
 void ZeroCopyExecutor::transfer(Side side) {
   if (!bounces(side) || has_lane()) return;
   const bool loads = side == LOOM_IN;
   for (int b = 0; b < blocks_of(call_.collective, side, ranks_); ++b) {
-    if (b == rank_ && call_.owns_its_block && lists(side)) continue;
+    if (stays_in_place(side, b)) continue;
     std::byte *const user = own_at(side, b), *const bounce = at(side, rank_, b);
     links_.stream().copy(loads ? bounce : user, loads ? user : bounce,
                          window_.of(length(side, rank_, b)) * elem_);

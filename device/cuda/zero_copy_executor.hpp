@@ -92,6 +92,7 @@ class ZeroCopyExecutor {
   bool lists(Side side) const {
     return lists_blocks(call_.collective) && blocks_of(call_.collective, side, ranks_) > 1;
   }
+  bool stays_in_place(Side side, int block) const;
   bool bounces(Side side) const { return links_.own().offer.side(side).bounces; }
   std::size_t bounced_window() const;
   std::size_t length(Side side, int rank, int block) const;

@@ -225,8 +225,8 @@ void SplitRailExecutor::plan_all_gather() {
   }
 }
 
-/// An all-gather begins with every rank's block in its place. One of the program's that is too short leaves
-/// the rest of its place as it is.
+/// An all-gather begins with every rank's block in its place. What a block is too short for, an error of the
+/// program, becomes zeros.
 void SplitRailExecutor::put_own_block() {
   const ChunkRange own = rail_blocks_[static_cast<std::size_t>(grid_.rail.position)];
   const bool is_listed = call_.collective == Collective::kAllGatherV;
@@ -239,6 +239,7 @@ void SplitRailExecutor::put_own_block() {
     if (call_.streaming != nullptr) call_.streaming->need(from, bytes);
     if (from != to) std::memcpy(to, from, bytes);
   }
+  if (sent < room) std::memset(to + sent, 0, room - sent);
   if (call_.streaming != nullptr && room > 0) call_.streaming->have(to, room);
 }
 

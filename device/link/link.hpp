@@ -87,7 +87,8 @@ class RecvLink : public LinkInCall {
   /// Gives the received slot back to the sender.
   virtual void release() = 0;
   /// The next slot's `bytes` bytes are consumed, and the slot is given back. false while there is none. What
-  /// comes while this looks need not go through a slot: it is consumed where it lies.
+  /// comes while this looks need not go through a slot: it is consumed where it lies. Links between hosts
+  /// throw Error (kMismatch) where it has other bytes than these.
   virtual bool try_consume(std::size_t bytes, const Consumer& consume) {
     static_cast<void>(bytes);
     const std::byte* const received = try_receive();

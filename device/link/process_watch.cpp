@@ -55,6 +55,16 @@ ProcessId this_process() {
   }
 }
 
+ProcessId as_seen_here(const ProcessId& process) {
+  if (process.start_time == 0) return process;
+  try {
+    const auto stat = read_stat(process.pid);
+    return {process.pid, stat ? stat->start_time : 0};
+  } catch (const std::exception&) {
+    return {process.pid, 0};
+  }
+}
+
 bool is_alive(const ProcessId& process) {
   if (process.start_time == 0) return true;
   try {

@@ -14,6 +14,10 @@ struct ProcessId {
 /// The calling process. start_time is 0 where /proc cannot be read; is_alive then never says no.
 ProcessId this_process();
 
+/// A process that tells of itself, as this one finds it: with the start time that it has here, which a time
+/// namespace may change. 0 where this process does not see it (hidepid, another user namespace).
+ProcessId as_seen_here(const ProcessId& process);
+
 /// false once the process has ended, whether or not its parent has collected it. true where that cannot be
 /// found out.
 bool is_alive(const ProcessId& process);

@@ -41,13 +41,15 @@ void run(Ints& in, Ints& out, const char* what, const std::function<void()>& cal
 
 void test() {
   Ints in(kCount, 0, MemoryKind::kPool), out(kCount, 0, MemoryKind::kPool);
-  run(in, out, "a blocking call is wrong",
-      [&] { MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
   MPI_Request request;
-  run(in, out, "a nonblocking call that another thread waits for is wrong", [&] {
+  const auto call_and_wait_elsewhere = [&] {
     MPI_Iallreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
     wait_elsewhere(request);
-  });
+  };
+  run(in, out, "a first call that another thread waits for is wrong", call_and_wait_elsewhere);
+  run(in, out, "a blocking call is wrong",
+      [&] { MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
+  run(in, out, "a nonblocking call that another thread waits for is wrong", call_and_wait_elsewhere);
   INIT(Allreduce)(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
   run(in, out, "a persistent call that another thread waits for is wrong", [&] {
     MPI_Start(&request);

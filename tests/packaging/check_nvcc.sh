@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_nvcc.sh SOURCE NVCC -- configuring the sources where nvcc does not know all architectures, or not C++20. A wrapper of a newer
-# nvcc plays these. Exit code 0: as it should be; 1: not.
+# check_nvcc.sh SOURCE NVCC -- configuring the sources where nvcc does not know all architectures, C++20 or the host's compiler. A
+# wrapper of a newer nvcc plays these. Exit code 0: as it should be; 1: not.
 set -euo pipefail
 source_dir=$1 nvcc=$2
 work=$(mktemp -d)
@@ -13,6 +13,7 @@ for arg in "\$@"; do
   case \$PLAYS:\$arg in
     no-100:--list-gpu-arch) printf 'compute_70\ncompute_80\ncompute_90\n'; exit 0 ;;
     no-100:*compute_100*) echo "Unsupported gpu architecture 'compute_100'" >&2; exit 1 ;;
+    old-for-host:*.cu) echo "unsupported GNU version" >&2; exit 1 ;;
     no-20:-std=c++20) echo "Value 'c++20' is not defined for option 'std'" >&2; exit 1 ;;
   esac
 done
@@ -36,4 +37,4 @@ expect() {
 
 expect no-100 "for sm_70, sm_80, sm_90 and later"
 expect no-20 "Value 'c++20' is not defined for option 'std' It is not used."
-expect no-20 "Set CUDACXX to another nvcc" -D LOOM_CUDA=nvcc
+expect old-for-host "unsupported GNU version Set CUDACXX to another nvcc (12.0 or later), CUDAHOSTCXX to" -D LOOM_CUDA=nvcc

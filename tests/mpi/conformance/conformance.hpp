@@ -74,6 +74,7 @@ struct Settings {
   double seconds = 0;                       ///< draw again and again so long
   bool in_order = false;                    ///< floating-point sums are rounded as in order of rank
   bool ordered_starts = true;               ///< the program promises so of its persistent requests
+  bool long_elements = false;               ///< also types with elements of more than 16 bytes
   std::set<std::string, std::less<>> only;  ///< collectives, by name; empty: all
   std::set<Form> forms{std::begin(kForms), std::end(kForms)};
 };

@@ -395,10 +395,10 @@ void run_moving(Run& run) {
               if (!run.takes(form) || (in_place && !collective.has_in_place)) continue;
               if (root > 0 && !collective.rooted) continue;
               if (!run.draw()) continue;
-              const bool is_long = kind == Kind::kStruct && count % 2 == 1;
+              const bool is_long = run.settings.long_elements && kind == Kind::kStruct;
               const Case one{run, form, is_long ? Kind::kLong : kind, in_place, count, root};
               run.judge(collective.call(one), collective.name, form,
-                        loom::format("layout {}, {} units, root {}{}", static_cast<int>(kind), count, root,
+                        loom::format("layout {}, {} units, root {}{}", static_cast<int>(one.kind), count, root,
                                      in_place ? ", in place" : ""));
             }
   }

@@ -148,6 +148,9 @@ int main(int argc, char** argv) {
                "Random sums must have the bits that they have in order of rank; all of these cases are run");
   app.add_flag("!--any-start-order", settings.ordered_starts,
                "Do not promise that persistent requests are started in one order");
+  app.add_flag("--long-elements", settings.long_elements,
+               "Structs have an element of 32 bytes, too. Open MPI's own messages crash with these where they "
+               "end within one (seen in 4.1.4)");
   app.add_option("--threads", threads, "Threads that run the cases, each on a communicator of its own");
   app.add_option("--big", settings.big, "A large count; the largest is the power of two from twice this")
       ->check(CLI::Range(1, 1 << 28))
