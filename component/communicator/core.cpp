@@ -173,7 +173,9 @@ int loom_set_up_now(const loom_bootstrap* bootstrap, loom_comm* comm, loom_comm*
 void loom_comm_destroy(loom_comm* comm) {
   // A communicator that outlives the component or a fork is not freed: what it refers to is gone, or belongs
   // to the parent.
-  if (the_process != nullptr && its_pid == ::getpid()) delete reinterpret_cast<Communicator*>(comm);
+  if (the_process == nullptr || its_pid != ::getpid()) return;
+  delete reinterpret_cast<Communicator*>(comm);
+  if (Process::may_wait_for_gpus) the_process->release_unused_memory();  // that calls could not
 }
 
 bool loom_set_may_wait_for_gpus(bool may) {

@@ -11,6 +11,11 @@
 
 /* The same on all ranks once they are connected, or have failed to be. */
 bool coll_loom_wants_order(const struct coll_loom_module* self, enum loom_type type);
+/* The same of a call that would fall back. */
+static inline bool coll_loom_is_to_be_in_order(const struct coll_loom_module* self,
+                                               const struct coll_loom_args* args, enum loom_type type) {
+  return loom_reduces(args->collective) && coll_loom_wants_order(self, type);
+}
 /* Gathers the operands of a reduction from all ranks and reduces them in order of rank. Returns an MPI error
  * class. */
 int coll_loom_in_order(struct coll_loom_module* self, const struct coll_loom_args* args, enum loom_op op,

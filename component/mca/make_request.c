@@ -84,12 +84,11 @@ bool coll_loom_make_request(struct coll_loom_module* self, const struct coll_loo
           kind == LOOM_PERSISTENT ? coll_loom_check_starts(self, args->collective, request) : OMPI_SUCCESS;
       return true;
     }
-    const bool by_lane =
-        persistent && coll_loom_is_on_one_host(self) && !coll_loom_starts_are_ordered(self->communicator);
-    if ((result == LOOM_NO_LANE || (result == LOOM_DECLINED && by_lane)) && loom_reduces(args->collective) &&
-        coll_loom_wants_order(self, type))
-      return make_in_order(self, args, op, type, persistent, request, error);
     if (result == LOOM_UNCONNECTED && coll_loom_start_connecting(self)) continue;
+    const bool would_fall_back =
+        result == LOOM_NO_LANE || result == LOOM_DECLINED || result == LOOM_UNCONNECTED;
+    if (would_fall_back && coll_loom_is_to_be_in_order(self, args, type))
+      return make_in_order(self, args, op, type, persistent, request, error);
     return give_up(self, args, result, error);
   }
 }

@@ -54,6 +54,10 @@ static bool perform(struct coll_loom_module* self, const struct coll_loom_args* 
     result = coll_loom_operands_end(&self->operands, result);
   }
   self->operands_in_use = false;
+  if (OPAL_UNLIKELY(result == LOOM_DECLINED) && coll_loom_is_to_be_in_order(self, args, type)) {
+    if (fetch_all(self, copies, error)) *error = coll_loom_in_order(self, args, op, type);
+    return true;
+  }
   return coll_loom_has_ended(self, result, error);
 }
 

@@ -247,8 +247,31 @@ void late_copy(MPI_Comm comm) {
     if (*each != MPI_REQUEST_NULL) MPI_Request_free(each);
 }
 
+/// Work in a stream that does not synchronise with the default one holds no call up, whatever it has to make.
+void other_stream(MPI_Comm comm) {
+  Ints in(kCount, mine, MemoryKind::kDevice), out(kCount, nothing, MemoryKind::kDevice);
+  const auto reduce = [&] {
+    MPI_Request request;
+    MPI_Iallreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  };
+  for (int i = 0; i < 4; ++i) reduce();
+  {
+    const Work work(rank == 0 ? stream_apart() : nullptr);
+    MPI_Barrier(comm);
+    MPI_Allreduce(in.at(), out.at(), kCount, MPI_INT, MPI_SUM, comm);
+    for (const int n : {kCount / 4, kCount / 2}) {  // packed
+      MPI_Datatype type = every_second(n);
+      MPI_Bcast(in.at(), 1, type, 0, comm);
+      MPI_Type_free(&type);
+    }
+  }
+  out.is(sum, "an allreduce beside work in another stream is wrong");
+}
+
 constexpr Case cases[] = {{"mixed", mixed},
                           {"nobytes", nobytes},
+                          {"other_stream", other_stream},
                           {"locked_pages", locked_pages},
                           {"other_gpu", other_gpu},
                           {"gaps", gaps},

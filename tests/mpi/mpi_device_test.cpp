@@ -227,15 +227,45 @@ void call_between_groups() {
   MPI_Comm_free(&half);
 }
 
+/// Beyond the edges of a grid nobody sends.
+void leave_what_has_no_neighbour() {
+  MPI_Comm line;
+  const int periodic = 0;
+  MPI_Cart_create(MPI_COMM_WORLD, 1, &ranks, &periodic, 0, &line);
+  constexpr int kCount = 500;
+  Ints in(2 * kCount, rank), out(2 * kCount);
+  const auto gathered = [](int i) {
+    const int from = i < kCount ? rank - 1 : rank + 1;
+    return from < 0 || from == ranks ? -1 : from;
+  };
+  const auto clear = [&] { out.fill([](int) { return -1; }); };
+  MPI_Neighbor_allgather(in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, line);
+  out.is(gathered, "a neighbour allgather at an edge is wrong");
+  clear();
+  const int counts[] = {kCount, kCount}, at[] = {0, kCount};
+  MPI_Request request;
+  MPI_Ineighbor_alltoallv(in.at(), counts, at, MPI_INT, out.at(), counts, at, MPI_INT, line, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  out.is(gathered, "a neighbour ialltoallv at an edge is wrong");
+  clear();
+  INIT(Neighbor_alltoall)
+  (in.at(), kCount, MPI_INT, out.at(), kCount, MPI_INT, line, MPI_INFO_NULL, &request);
+  MPI_Start(&request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  out.is(gathered, "a persistent neighbour alltoall at an edge is wrong");
+  MPI_Request_free(&request);
+  MPI_Comm_free(&line);
+}
+
 /// A message from MPI_BOTTOM has parts on the device and on the host.
-void start_at_the_bottom() {
-  Ints device(100, 0, MemoryKind::kDevice), host(50, 0, MemoryKind::kHost);
+void start_at_the_bottom(int on_host) {
+  Ints device(100, 0, MemoryKind::kDevice), host(on_host, 0, MemoryKind::kHost);
   device.fill([](int i) { return rank == 0 ? i : -1; });
   host.fill([](int i) { return rank == 0 ? 1000 + i : -1; });
   MPI_Aint at[2];
   MPI_Get_address(device.at(), &at[0]);
   MPI_Get_address(host.at(), &at[1]);
-  const int lengths[] = {100, 50};
+  const int lengths[] = {100, on_host};
   const MPI_Datatype types[] = {MPI_INT, MPI_INT};
   MPI_Datatype both;
   MPI_Type_create_struct(2, lengths, at, types, &both);
@@ -243,6 +273,24 @@ void start_at_the_bottom() {
   MPI_Bcast(MPI_BOTTOM, 1, both, 0, MPI_COMM_WORLD);
   device.is([](int i) { return i; }, "a bcast from MPI_BOTTOM is wrong on the device");
   host.is([](int i) { return 1000 + i; }, "a bcast from MPI_BOTTOM is wrong on the host");
+  MPI_Type_free(&both);
+}
+
+void start_at_the_bottom() {
+  for (const int on_host : {50, 100}) start_at_the_bottom(on_host);
+  // Rows of one length in two buffers.
+  Ints first(100, 0, MemoryKind::kDevice), second(100, 0, MemoryKind::kDevice);
+  for (Ints* const ints : {&first, &second})
+    ints->fill([&](int i) { return rank == 0 ? i + (ints == &second ? 1000 : 0) : -1; });
+  MPI_Aint at[2];
+  MPI_Get_address(first.at(), &at[0]);
+  MPI_Get_address(second.at(), &at[1]);
+  MPI_Datatype both;
+  MPI_Type_create_hindexed_block(2, 100, at, MPI_INT, &both);
+  MPI_Type_commit(&both);
+  MPI_Bcast(MPI_BOTTOM, 1, both, 0, MPI_COMM_WORLD);
+  first.is([](int i) { return i; }, "a bcast of two buffers is wrong in the first one");
+  second.is([](int i) { return 1000 + i; }, "a bcast of two buffers is wrong in the second one");
   MPI_Type_free(&both);
 }
 
@@ -384,11 +432,11 @@ int main(int argc, char** argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   use_user_defined_operations();  // on ranks that have not met: some of these fall back
   MPI_Barrier(MPI_COMM_WORLD);
-  for (const auto scenario :
-       {use_user_defined_operations, leave_insignificant_buffers_alone, reduce_locally, call_neighbours,
-        call_between_groups, start_at_the_bottom, keep_the_order_of_the_default_stream, reuse_an_address,
-        copy_no_more_than_the_message, start_many_and_free_their_communicator,
-        call_from_a_thread_without_a_context, ask_no_more_than_needed, use_two_devices})
+  for (const auto scenario : {use_user_defined_operations, leave_insignificant_buffers_alone, reduce_locally,
+                              call_neighbours, leave_what_has_no_neighbour, call_between_groups,
+                              start_at_the_bottom, keep_the_order_of_the_default_stream, reuse_an_address,
+                              copy_no_more_than_the_message, start_many_and_free_their_communicator,
+                              call_from_a_thread_without_a_context, ask_no_more_than_needed, use_two_devices})
     scenario();
   require(has_only_links(), "the test has left allocations");
   MPI_Finalize();

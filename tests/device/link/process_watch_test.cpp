@@ -16,6 +16,18 @@ TEST(ProcessWatch, SeesThisProcessAlive) {
   EXPECT_TRUE(is_alive(self));
 }
 
+// With a start time of 0 none is ever declared dead.
+TEST(ProcessWatch, KnowsProcessesAsTheyAreSeenHere) {
+  ProcessId other_clock = this_process();
+  const std::uint64_t start_time = other_clock.start_time;
+  other_clock.start_time += 1000;
+  EXPECT_EQ(as_seen_here(other_clock).start_time, start_time);
+  constexpr std::int64_t kNobody = std::int64_t{1} << 40;
+  EXPECT_EQ(as_seen_here({kNobody, 1}).start_time, 0U);
+  EXPECT_TRUE(is_alive(as_seen_here({kNobody, 1})));
+  EXPECT_EQ(as_seen_here({::getpid(), 0}).start_time, 0U);
+}
+
 TEST(ProcessWatch, TakesAReusedIdForAnotherProcess) {
   ProcessId earlier = this_process();
   earlier.start_time -= 1;
