@@ -7,9 +7,14 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
+
+#include "base/format.hpp"
 
 namespace loom::ucx_transport {
 namespace {
@@ -143,6 +148,39 @@ std::vector<topo::UcxPort> ports() {
       if (const MemoryDomain domain = open_domain(components[i], name))
         add_ports(ports, domain.get(), worker);
   return ports;
+}
+
+std::string setting(const char* name) {
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return {};
+  const std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> config_owner(config, ucp_config_release);
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  std::FILE* const stream = ::open_memstream(&text, &bytes);
+  if (stream == nullptr) return {};
+  ucp_config_print(config, stream, "", UCS_CONFIG_PRINT_CONFIG);
+  std::fclose(stream);
+  const std::unique_ptr<char, decltype(&std::free)> text_owner(text, std::free);
+  std::istringstream lines(std::string(text, bytes));
+  const std::string begin = loom::format("UCX_{}=", name);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(begin)) {
+      const std::string value = line.substr(begin.size());
+      return value == "all" ? std::string() : value;
+    }
+  return {};
+}
+
+bool lets_use_verbs(std::string_view tls) {
+  if (tls.empty()) return true;
+  const bool excludes = tls.starts_with('^');
+  const std::vector<std::string> names = listed_devices(excludes ? tls.substr(1) : tls);
+  if (excludes) return std::ranges::count(names, "ib") == 0;
+  return std::ranges::any_of(names, [](std::string_view name) {
+    if (name.starts_with('\\')) name.remove_prefix(1);  // by this name alone
+    return name == "all" || name == "ib" || name.starts_with("rc") || name.starts_with("ud") ||
+           name.starts_with("dc");
+  });
 }
 
 std::vector<std::string> listed_devices(std::string_view list) {

@@ -15,6 +15,12 @@ namespace loom::ucx_transport {
 /// version only), or it fails.
 std::vector<topo::UcxPort> ports();
 
+/// What the user has set for UCX, by the environment or in a ucx.conf: "NET_DEVICES", "TLS". Empty: nothing,
+/// so that UCX takes all; or UCX cannot be asked.
+std::string setting(const char* name);
+/// Whether UCX_TLS, as setting() has it, lets UCX use ports by verbs.
+bool lets_use_verbs(std::string_view tls);
+
 /// The names in a list as UCX_NET_DEVICES has it.
 std::vector<std::string> listed_devices(std::string_view list);
 

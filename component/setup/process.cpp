@@ -349,19 +349,21 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
   write_once(graph_dumped_, "coll_loom_graph_dump_file", runtime_.parameters.graph_dump_file, text);
 }
 
-/// As the user says; else, of several ports that UCX knows well, the nearest; else what UCX finds best.
+/// As the user says; else, of several ports that UCX knows well, and may use, the nearest; else what UCX
+/// finds best.
 std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) const {
   if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
-  if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
+  if (!ucx_transport::setting("NET_DEVICES").empty() ||
+      !ucx_transport::lets_use_verbs(ucx_transport::setting("TLS")))
+    return {};
   return nearest_ports(ucx_transport::ports(), places, self);
 }
 
 const PortChoice& Process::ports() {
   const MutexLock lock(mutex_);
   if (!ports_) {
-    const char* named = runtime_.parameters.net_devices;
-    if (!is_set(named)) named = std::getenv("UCX_NET_DEVICES");
-    ports_.emplace(named != nullptr ? named : "", ucx_transport::ports());
+    const char* const named = runtime_.parameters.net_devices;
+    ports_.emplace(is_set(named) ? named : ucx_transport::setting("NET_DEVICES"), ucx_transport::ports());
   }
   return *ports_;
 }

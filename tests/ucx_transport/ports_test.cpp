@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -30,6 +31,24 @@ TEST(Ports, AreThoseOfThisMachine) {
         << name;
   }
   if (expected == 0) GTEST_SKIP() << "no network card is up";
+}
+
+TEST(UcxSettings, AreThoseOfTheUser) {
+  ::unsetenv("UCX_NET_DEVICES");
+  EXPECT_EQ(setting("NET_DEVICES"), "");
+  ::setenv("UCX_NET_DEVICES", "mlx5_0:1,eth0", 1);
+  EXPECT_EQ(setting("NET_DEVICES"), "mlx5_0:1,eth0");
+  ::setenv("UCX_NET_DEVICES", "all", 1);
+  EXPECT_EQ(setting("NET_DEVICES"), "");
+  ::unsetenv("UCX_NET_DEVICES");
+  EXPECT_EQ(setting("NO_SUCH_SETTING"), "");
+}
+
+TEST(UcxSettings, MayLeaveNoVerbs) {
+  for (const char* tls : {"", "all", "rc,sm,self", "self,ud_verbs", "dc_x", "ib,tcp", "^tcp", "\\rc_mlx5"})
+    EXPECT_TRUE(lets_use_verbs(tls)) << tls;
+  for (const char* tls : {"tcp", "tcp,self,sm", "self", "^ib", "^sm,ib"})
+    EXPECT_FALSE(lets_use_verbs(tls)) << tls;
 }
 
 }  // namespace
