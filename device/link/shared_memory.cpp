@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "base/format.hpp"
 #include "base/mutex.hpp"
 #include "base/random_word.hpp"
+#include "device/link/passed_file.hpp"
 #include "device/link/step_flag.hpp"
 
 namespace loom::device {
@@ -53,6 +55,30 @@ std::uint64_t token_at(const std::byte* base) {
   return token;
 }
 
+/// As containers are that users start: then processes of other user namespaces, of the same user, may not
+/// look into this one's /proc.
+bool has_user_namespace() {
+  static const bool has = [] {
+    constexpr ino_t kInitial = 0xEFFFFFFD;  // PROC_USER_INIT_INO of Linux
+    struct stat status {};
+    return ::stat("/proc/self/ns/user", &status) == 0 && status.st_ino != kInitial;
+  }();
+  return has;
+}
+
+/// Another process's descriptor. -1, with errno: it cannot be had.
+int open_file_of(const SegmentHandle& handle, const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd >= 0 || handle.socket == 0) return fd;
+  const int error = errno;
+  try {
+    return take_file(handle.pid, {handle.fd, handle.socket, handle.secret});
+  } catch (const Error&) {
+    errno = error;
+    return -1;
+  }
+}
+
 }  // namespace
 
 class Segment::Mapping {
@@ -61,6 +87,7 @@ class Segment::Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
+    giver.reset();
     if (fd >= 0) ::close(fd);
     if (base != nullptr) ::munmap(base, bytes);
   }
@@ -68,6 +95,7 @@ class Segment::Mapping {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
   int fd = -1;
+  std::optional<FileGiver> giver;  ///< of `fd`
 
   /// The segments created in this process, for ranks that are its threads.
   class Registry {
@@ -104,6 +132,7 @@ Segment Segment::create(std::size_t bytes) {
   if (mapping->base == nullptr) throw system_error("Mapping shared memory failed", errno);
   const std::uint64_t token = random_word();
   std::memcpy(mapping->base, &token, sizeof(token));
+  if (has_user_namespace()) mapping->giver.emplace(mapping->fd);
   Mapping::registry().add(token, mapping);
   Segment segment;
   segment.mapping_ = std::move(mapping);
@@ -121,12 +150,12 @@ Segment Segment::attach(const SegmentHandle& handle) {
         loom::format("The shared memory of process {} cannot be used: {}: {}.", handle.pid, path, why));
   };
   auto mapping = std::make_shared<Mapping>();
-  mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  mapping->fd = open_file_of(handle, path);
   if (mapping->fd < 0) {
     const int error = errno;
     throw unreachable(std::generic_category().message(error) +
-                      (error == EACCES ? " (it runs as another user, has changed its user, or its program's "
-                                         "file is not readable)"
+                      (error == EACCES ? " (it runs as another user, has changed its user, its program's "
+                                         "file is not readable, or it is in another user namespace)"
                                        : ""));
   }
   struct stat status {};
@@ -143,14 +172,18 @@ Segment Segment::attach(const SegmentHandle& handle) {
 }
 
 SegmentHandle Segment::handle() const noexcept {
+  const PassedFile file = mapping_->giver ? mapping_->giver->file() : PassedFile{};
   return {.pid = ::getpid(),
           .fd = mapping_->fd,
+          .socket = file.socket,
+          .secret = file.secret,
           .bytes = mapping_->bytes,
           .token = token_at(mapping_->base),
           .address = reinterpret_cast<std::uint64_t>(mapping_->base)};
 }
 
 void Segment::close_handle() noexcept {
+  if (mapping_) mapping_->giver.reset();
   if (mapping_ && mapping_->fd >= 0) ::close(std::exchange(mapping_->fd, -1));
 }
 

@@ -14,7 +14,9 @@ namespace loom::device {
 struct SegmentHandle {
   std::int64_t pid = 0;
   std::int32_t fd = -1;
-  std::int32_t padding = 0;
+  std::uint32_t socket =
+      0;  ///< as of PassedFile: where a peer in another user namespace takes the descriptor
+  std::uint64_t secret = 0;
   std::uint64_t bytes = 0;
   std::uint64_t token = 0;  ///< random, first word of the segment: proves that the peer opened the right one
   std::uint64_t address = 0;  ///< of that word in the owner's memory
@@ -26,7 +28,8 @@ class Segment {
   /// Creates and maps a zeroed segment, all of it backed by memory at once (a later shortage cannot turn into
   /// SIGBUS). Throws Error (kOutOfMemory, kSystem).
   static Segment create(std::size_t bytes);
-  /// Maps a peer's segment through /proc/<pid>/fd/<fd>; the peer must still have its handle open. Within one
+  /// Maps a peer's segment through /proc/<pid>/fd/<fd>, or by a socket where the peer is in a user namespace
+  /// of its own and /proc refuses; the peer must still have its handle open. Within one
   /// process (ranks as threads) all share one mapping, so that ThreadSanitizer sees one memory. Throws Error
   /// (kUnreachable) naming the pid when this is not permitted or the file is not what the handle says.
   static Segment attach(const SegmentHandle& handle);
