@@ -88,9 +88,13 @@ static void add_rows(struct coll_loom_regions* regions, char* device, size_t row
   for (size_t row = 0; row < rows; ++row) add(regions, device + (ptrdiff_t)row * pitch, row_bytes, 1, 0);
 }
 
-/* Adds the bytes of one element. joins: rows that follow each other at equal distances become one region. */
+/* Rows that are no nearer to each other may lie in several buffers, of which one is on a device and another
+ * is not: allocations on a device begin at multiples of 256 bytes. */
+enum { APART = 256 };
+
+/* Adds the bytes of one element. Rows that follow each other at equal distances become one region. */
 static void add_element(struct coll_loom_regions* regions, struct ompi_datatype_t* type, char* address,
-                        bool joins) {
+                        bool of_one_buffer) {
   const size_t first = regions->number;
   opal_convertor_t convertor;
   OBJ_CONSTRUCT(&convertor, opal_convertor_t);
@@ -104,11 +108,12 @@ static void add_element(struct coll_loom_regions* regions, struct ompi_datatype_
       char* const at = pieces[i].iov_base;
       const size_t length = pieces[i].iov_len;
       struct loom_strided_region* const last =
-          joins && regions->number > first ? &regions->list[regions->number - 1] : NULL;
+          regions->number > first ? &regions->list[regions->number - 1] : NULL;
       if (last != NULL && last->row_bytes == length) {
         const char* const end = (char*)last->device + (last->rows - 1) * last->pitch;
         const ptrdiff_t pitch = at - end;
-        if (pitch >= (ptrdiff_t)length && (last->rows == 1 || (size_t)pitch == last->pitch)) {
+        if ((of_one_buffer || pitch < APART) && pitch >= (ptrdiff_t)length &&
+            (last->rows == 1 || (size_t)pitch == last->pitch)) {
           last->pitch = (size_t)pitch;
           ++last->rows;
           continue;
@@ -131,8 +136,7 @@ static void add_whole(struct coll_loom_regions* regions, char* device, size_t by
 }
 
 /* Adds the bytes of a non-contiguous block. For several elements, each row of the first one begins a column
- * of `count` rows, unless repeating its regions gives fewer regions. Rows that may be of several buffers stay
- * apart: one may be on a device and the other not. */
+ * of `count` rows, unless repeating its regions gives fewer regions. */
 static void add_block(struct coll_loom_regions* regions, const struct coll_loom_piece* block,
                       bool of_one_buffer) {
   struct coll_loom_regions element = {.list = NULL};
@@ -142,7 +146,7 @@ static void add_block(struct coll_loom_regions* regions, const struct coll_loom_
   for (size_t i = 0; i < element.number; ++i) rows += element.list[i].rows;
   for (size_t i = 0; i < element.number; ++i) {
     const struct loom_strided_region* const region = &element.list[i];
-    if (!of_one_buffer || element.number * block->count <= rows) {
+    if (element.number * block->count <= rows || (!of_one_buffer && extent >= APART)) {
       for (size_t k = 0; k < block->count; ++k)
         add(regions, (char*)region->device + (ptrdiff_t)k * extent, region->row_bytes, region->rows,
             region->pitch);

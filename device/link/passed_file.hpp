@@ -1,12 +1,10 @@
 // passed_file.hpp -- a file descriptor of one process in another one of the same host, for files that have no
 // path. Two ways lead there:
 //
-//   pidfd_getfd    nothing to prepare, but the kernel's ptrace rules must permit it: Yama's ptrace_scope of
-//   1,
-//                  the default of Ubuntu, lets only parents, and default seccomp rules of containers nobody
+//   pidfd_getfd    nothing to prepare, but the kernel's ptrace rules must permit it: ptrace_scope 1 of Yama,
+//                  Ubuntu's default, lets only parents, and default seccomp rules of containers nobody
 //   SCM_RIGHTS     over a socket: needs a thread of the owner that hands it out, and one network namespace,
-//   but
-//                  neither a right to trace nor a common user namespace
+//                  but neither a right to trace nor a common user namespace
 //
 // So the one is tried, then the other.
 #pragma once
