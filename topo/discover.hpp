@@ -30,7 +30,13 @@ struct UcxPort {
   double speed_mbps = 0;    ///< Mbit/s per direction; 0: not known
   double latency_us = 0;    ///< of one message; 0: not known
   bool gpu_direct = false;  ///< it registers CUDA memory
+  std::string fabric = {};  ///< fabric_of()
 };
+
+/// What tells networks apart that a port may be of, as sysfs (`root`: /sys) shows it: the link layer, and for
+/// InfiniBand the subnet ("InfiniBand fe80:0000:0000:0000"). Ports of one fabric may still not reach each
+/// other, where switches or VLANs are apart. Empty: not known.
+std::string fabric_of(const UcxPort& port, const std::string& root = "/sys");
 
 /// Where live discovery looks; tests name others.
 struct LiveSources {

@@ -154,6 +154,16 @@ NodeId place_in_sysfs(Draft& draft, const std::filesystem::path& device) {
 
 }  // namespace
 
+std::string fabric_of(const UcxPort& port, const std::string& root) {
+  const std::filesystem::path folder =
+      std::filesystem::path(root) / "class/infiniband" / port.name / "ports" / std::to_string(port.port);
+  const std::string layer = first_line(folder / "link_layer");
+  if (layer != "InfiniBand") return layer;
+  // "fe80:0000:0000:0000:b859:9f03:00f7:1234": the subnet's prefix, and the port's number in it.
+  constexpr std::size_t kPrefix = std::string_view("fe80:0000:0000:0000").size();
+  return layer + " " + first_line(folder / "gids/0").substr(0, kPrefix);
+}
+
 void add_missing_gpus(Draft& draft, std::span<const BusId> bus_ids, const std::string& root) {
   for (const BusId& bus_id : bus_ids) {
     if (has_gpu(draft, bus_id)) continue;

@@ -147,6 +147,7 @@ std::vector<topo::UcxPort> ports() {
     for (const std::string& name : names_of_domains(components[i]))
       if (const MemoryDomain domain = open_domain(components[i], name))
         add_ports(ports, domain.get(), worker);
+  for (topo::UcxPort& port : ports) port.fabric = topo::fabric_of(port);
   return ports;
 }
 

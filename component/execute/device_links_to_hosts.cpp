@@ -112,7 +112,13 @@ bool DeviceLinks::may_go_direct(const std::shared_ptr<Gpu>& gpu) {
 DeviceLinks::Ways DeviceLinks::choose_ways(const Attempt& attempt, const std::shared_ptr<Gpu>& gpu,
                                            std::vector<device::steps::FarEnd>& ends) {
   Ways ways{std::vector<ucx_transport::RailId>(ends.size(), ucx_transport::kAllRails), nullptr};
-  if (!attempt.by_ports) return ways;
+  if (!attempt.by_ports) {
+    if (!ends.empty()) {
+      member_.network();
+      std::ranges::fill(ways.rails, member_.process.rail_of_ucx());
+    }
+    return ways;
+  }
   if (attempt.direct) ways.writes = device::cuda::NetworkWrites::of(gpu);
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const connect::ChannelPorts::Port port = planned_port(ends[i]);

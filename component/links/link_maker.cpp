@@ -21,17 +21,46 @@ ByteReader reader_of(std::span<const std::byte> handle) {
 }  // namespace
 
 void LinkMaker::make() {
-  const bool made = agree_on(member_.bootstrap, member_.process, [&](Agreement& agreement) {
-    if (!take_over(agreement)) make_first(agreement);
-  });
-  // Nobody waits for links that are dropped: late messages go nowhere, and peers have mapped what they need.
-  if (!made) {
+  const bool made = make_over_ports([&](FailureText* failure) {
+    const auto make = [&](Agreement& agreement) {
+      if (!take_over(agreement)) make_first(agreement);
+    };
+    if (agree_on(member_.bootstrap, member_.process, make, failure)) return true;
+    // Nobody waits for links that are dropped: late messages go nowhere, and peers have mapped what they
+    // need.
     Links none;
     none.tuner = std::move(links_.tuner);
     const Links dropped = std::exchange(links_, std::move(none));
-  }
+    return false;
+  });
   links_.state = made ? LinkState::kReady : LinkState::kFailed;
   member_.process.count_communicator(made);
+}
+
+/// What make() says, on all ranks, where it goes over the ports that ranks have chosen; else what it says
+/// where UCX chooses. It tells the cause where it gets no `failure` to keep it in.
+bool LinkMaker::make_over_ports(const std::function<bool(FailureText* failure)>& make) {
+  if (member_.group->wiring.shape.hosts == 1) return make(nullptr);
+  FailureText failure;
+  if (make(&failure)) return true;
+  Process& process = member_.process;
+  bool any_chose = false;
+  agree_on(member_.bootstrap, process, [&](Agreement& agreement) {
+    any_chose = agreement.largest({process.goes_over_nearest_ports() ? 1U : 0U, 0})[0] != 0;
+  });
+  if (!any_chose) {
+    if (member_.rank == 0) process.runtime().show(LOOM_MESSAGE_DECLINED, failure.where, failure.text);
+    return false;
+  }
+  if (member_.tells(1))
+    without_failing([&] {
+      process.tell({loom::format("{}: UCX chooses the ports of links between hosts next: {}", failure.where,
+                                 failure.text)});
+    });
+  const bool left_before = process.leave_ports_to_ucx(true);
+  const bool made = make(nullptr);
+  if (!made) process.leave_ports_to_ucx(left_before);
+  return made;
 }
 
 /// Takes the links that an earlier communicator over these processes has left, if all ranks offer the same
@@ -94,7 +123,7 @@ std::vector<std::byte> LinkMaker::make_first_ends() {
   ByteWriter writer;
   writer.put(links_.make_segment(*member_.group));
   if (transport == nullptr) return writer.take();
-  make_all(sets, *transport, member_.group->names, writer);
+  make_all(sets, *transport, member_.process.rail_of_host_links(), member_.group->names, writer);
   links_.trees = trees_of(links_.of(LinkKind::kTrees), *member_.group);
   return writer.take();
 }
@@ -160,9 +189,12 @@ void LinkMaker::try_network(std::span<const LinkSet> sets, std::optional<int> to
 }
 
 void LinkMaker::make_pairwise() {
-  const bool made =
-      agree_on(member_.bootstrap, member_.process, [&](Agreement& agreement) { make_every_pair(agreement); });
-  if (!made) links_.drop_pairwise();
+  const bool made = make_over_ports([&](FailureText* failure) {
+    const auto make = [&](Agreement& agreement) { make_every_pair(agreement); };
+    if (agree_on(member_.bootstrap, member_.process, make, failure)) return true;
+    links_.drop_pairwise();
+    return false;
+  });
   links_.pairwise_state = made ? LinkState::kReady : LinkState::kFailed;
 }
 
@@ -185,7 +217,7 @@ std::vector<std::byte> LinkMaker::make_pairwise_ends() {
   ucx_transport::Transport& transport = member_.network();
   const device::MemoryNear near(member_.process.numa_node());
   ByteWriter writer;
-  make_all(links_.pairwise(), transport, member_.group->names, writer);
+  make_all(links_.pairwise(), transport, member_.process.rail_of_host_links(), member_.group->names, writer);
   return writer.take();
 }
 

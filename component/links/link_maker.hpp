@@ -24,7 +24,8 @@ class LinkMaker {
   LinkMaker(Member& member, Links& links, const device::WaitPolicy& wait_policy)
       : member_(member), links_(links), wait_policy_(wait_policy) {}
 
-  /// Collective. Sets links.state. Throws BootstrapFailed and ExchangeGivenUp.
+  /// Collective. Sets links.state. Where links over the ports nearest to processes fail, those that UCX finds
+  /// are tried. Throws BootstrapFailed and ExchangeGivenUp.
   void make();
   /// Collective: those between every two ranks of different hosts, for all-to-alls. Most programs never need
   /// them. Sets links.pairwise_state. Throws as make().
@@ -38,6 +39,7 @@ class LinkMaker {
   std::string description() const;
 
  private:
+  bool make_over_ports(const std::function<bool(FailureText* failure)>& make);
   bool take_over(Agreement& agreement);
   void make_first(Agreement& agreement);
   std::vector<std::byte> make_first_ends();

@@ -29,8 +29,9 @@ LinkSet::LinkSet(const LinkSpec& spec, const Group& group, int rank)
       few_untaken_suffice_(spec.few_untaken_suffice),
       view_(plan_.places) {}
 
-void LinkSet::make(ucx_transport::Transport& transport, const RankNames& names) {
+void LinkSet::make(ucx_transport::Transport& transport, ucx_transport::RailId rail, const RankNames& names) {
   using Ways = LinkPeer::Ways;
+  rail_ = rail;
   ends_.reserve(plan_.peers.size());
   for (const LinkPeer& peer : plan_.peers) {
     const std::string& name = names.at(peer.rank);
@@ -68,11 +69,11 @@ std::vector<InboxIds> LinkSet::read_handle(ByteReader& reader) {
 }
 
 void LinkSet::join(const Ends& ends, const ucx_transport::Bytes& worker_address,
-                   const std::vector<InboxIds>& handle) {
+                   const std::vector<InboxIds>& handle) const {
   if (ends.peer.place_there >= handle.size()) cannot_be_read(kHandleOfLinks, "a link is not there");
   const InboxIds& there = handle[ends.peer.place_there];
-  if (ends.send) ends.send->connect(worker_address, there.receive);
-  if (ends.receive) ends.receive->connect(worker_address, there.send);
+  if (ends.send) ends.send->connect(worker_address, there.receive, rail_);
+  if (ends.receive) ends.receive->connect(worker_address, there.send, rail_);
 }
 
 bool LinkSet::has_few_untaken(const Ends& ends) const {
@@ -107,11 +108,11 @@ std::optional<int> LinkSet::find_not_quiet(std::uint64_t& released) const {
   return waits_for;
 }
 
-void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, const RankNames& names,
-              ByteWriter& writer) {
-  writer.put_all(transport.address());
+void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, ucx_transport::RailId rail,
+              const RankNames& names, ByteWriter& writer) {
+  writer.put_all(transport.address_of(rail));
   for (LinkSet& set : sets) {
-    set.make(transport, names);
+    set.make(transport, rail, names);
     set.write_handle(writer);
   }
 }
@@ -123,7 +124,7 @@ void join_all(std::span<const LinkSet> sets, const std::function<ByteReader(int 
       const std::span<const std::byte> address = reader.get_all();
       const ucx_transport::Bytes worker_address(address.begin(), address.end());
       for (std::size_t before = 0; before < which; ++before) LinkSet::read_handle(reader);
-      LinkSet::join(ends, worker_address, LinkSet::read_handle(reader));
+      sets[which].join(ends, worker_address, LinkSet::read_handle(reader));
     }
 }
 

@@ -69,14 +69,14 @@ class LinkSet {
   bool leads_anywhere() const noexcept { return !plan_.peers.empty(); }
   /// May name a rank twice.
   std::span<const LinkPeer> peers() const noexcept { return plan_.peers; }
-  /// Makes this rank's ends. Throws Error.
-  void make(ucx_transport::Transport& transport, const RankNames& names);
+  /// Makes this rank's ends, which are to go over the rail. Throws Error.
+  void make(ucx_transport::Transport& transport, ucx_transport::RailId rail, const RankNames& names);
   /// What the other ends need of these.
   void write_handle(ByteWriter& writer) const;
   static std::vector<InboxIds> read_handle(ByteReader& reader);
   /// Joins an end to the peer's, of which these are the address and the handle. Throws Error.
-  static void join(const Ends& ends, const ucx_transport::Bytes& worker_address,
-                   const std::vector<InboxIds>& handle);
+  void join(const Ends& ends, const ucx_transport::Bytes& worker_address,
+            const std::vector<InboxIds>& handle) const;
 
   std::span<const Ends> ends() const noexcept { return ends_; }
   /// The links as executors see them, by place; null where none leads.
@@ -94,6 +94,7 @@ class LinkSet {
   bool has_few_untaken(const Ends& ends) const;
 
   LinkPlan plan_;
+  ucx_transport::RailId rail_ = ucx_transport::kAllRails;
   device::FifoShape fifo_;
   bool few_untaken_suffice_ = false;
   std::vector<Ends> ends_;
@@ -124,9 +125,10 @@ inline std::optional<int> not_quiet_in(std::span<const LinkSet> sets, std::uint6
   return waits_for;
 }
 
-/// Makes this rank's ends of several sets and writes what the others need of them. Throws Error.
-void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, const RankNames& names,
-              ByteWriter& writer);
+/// Makes this rank's ends of several sets, over a rail, and writes what the others need of them. Throws
+/// Error.
+void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, ucx_transport::RailId rail,
+              const RankNames& names, ByteWriter& writer);
 /// Joins them to the others' ends. handle_of(rank) begins where that rank wrote. Throws Error.
 /// What handles are called in messages.
 inline constexpr const char* kHandleOfLinks = "What a rank tells of its links";

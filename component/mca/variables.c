@@ -60,10 +60,10 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "Network devices between hosts, as in UCX_NET_DEVICES: mlx5_0:1,mlx5_1:1. Each device carries an "
          "equal share, and the first of a host sends to the first of another and so on: so name equally "
          "fast devices, in the same order on all hosts. Empty: UCX chooses among those in UCX_NET_DEVICES; "
-         "if that is empty too, loom takes the InfiniBand ports nearest to the rank; if there are none, "
-         "UCX chooses. Channels of GPUs go through the port beside each GPU, of those that are named, or "
-         "else "
-         "of all InfiniBand ports. coll_loom_verbose 1 tells which are used"},
+         "if that is empty too, loom takes the InfiniBand ports nearest to the rank, of the fastest fabric; "
+         "if there are none, or links over them fail, UCX chooses. Channels of GPUs go through the port "
+         "beside each GPU, of those that are named, or else of the fastest fabric. coll_loom_verbose 1 tells "
+         "which are used"},
     {.name = "progress_thread",
      .type = COLL_LOOM_BOOL,
      .level = 3,

@@ -57,15 +57,15 @@ GatheredBytes Agreement::gather_bytes_from(const Peers& peers, std::vector<std::
   return {std::move(memory->all), stride, std::move(memory->peers)};
 }
 
-void Agreement::step_aside(const char* cause, bool heard) {
+void Agreement::step_aside(const char* cause, bool heard, FailureText* failure) {
   // The lowest rank's mark is the largest, among those with a cause of their own if there are any.
   const std::uint64_t mine =
       (heard ? 0 : kOwnCause) + static_cast<std::uint64_t>(bootstrap_.size() - bootstrap_.rank());
   const auto all = bootstrap_.largest(std::array<std::uint64_t, 3>{mine, 0, 0});
-  explain(all[0], mine, *cause != '\0' ? cause : "unknown");
+  explain(all[0], mine, *cause != '\0' ? cause : "unknown", failure);
 }
 
-void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause) {
+void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, FailureText* failure) {
   Cause mine{};
   mine.others = my_mark != 0 && my_mark != mark;
   if (mark == my_mark) {
@@ -83,13 +83,15 @@ void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* c
   Cause shown{};
   std::memcpy(&shown, words.data(), sizeof(shown));
 
-  char where[256] = {}, text[sizeof(shown.host) + sizeof(shown.text) + 128] = {};
+  FailureText own;
+  FailureText& said = failure != nullptr ? *failure : own;
+  static_assert(sizeof(said.text) >= sizeof(shown.host) + sizeof(shown.text) + 128);
   const int ranks = bootstrap_.size();
   const auto rank = static_cast<std::uint64_t>(ranks) - mark % kOwnCause;
-  loom::format_into(where, "{} ({} {})", bootstrap_.name(), ranks, ranks == 1 ? "rank" : "ranks");
-  loom::format_into(text, "Rank {} on host {}{}: {}", rank, shown.host,
+  loom::format_into(said.where, "{} ({} {})", bootstrap_.name(), ranks, ranks == 1 ? "rank" : "ranks");
+  loom::format_into(said.text, "Rank {} on host {}{}: {}", rank, shown.host,
                     shown.others != 0 ? " (and others)" : "", shown.text);
-  process_.runtime().show(LOOM_MESSAGE_DECLINED, where, text);
+  if (failure == nullptr) process_.runtime().show(LOOM_MESSAGE_DECLINED, said.where, said.text);
 }
 
 }  // namespace loom

@@ -56,6 +56,17 @@ struct SentBytes {
   std::size_t to_peers = 0;  ///< in all, to ranks that it names
 };
 
+/// What rank 0 says of a failure. In place, for memory may be what has run out.
+struct FailureText {
+  char where[256] = {}, text[640] = {};
+};
+
+/// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
+/// cause, where body has thrown on any; it does not show what `failure` takes. Body must not throw after its
+/// last exchange. Throws BootstrapFailed and ExchangeGivenUp.
+template <class Body>
+bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure = nullptr);
+
 /// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, BootstrapFailed and
 /// ExchangeGivenUp.
 class Agreement {
@@ -101,7 +112,7 @@ class Agreement {
 
  private:
   template <class Body>
-  friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body);
+  friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure);
 
   template <class Mine, class T>
   struct Gathered {
@@ -143,36 +154,33 @@ class Agreement {
     });
   }
   /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
-  void step_aside(const char* cause, bool heard);
-  /// What all ranks do after that; `mark`: of the rank whose cause is shown, `my_mark` 0: not this one.
-  void explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause);
+  void step_aside(const char* cause, bool heard, FailureText* failure);
+  /// What all ranks do after that; `mark`: of the rank whose cause is told, `my_mark` 0: not this one.
+  void explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, FailureText* failure);
 
   const Bootstrap& bootstrap_;
   Process& process_;
   SentBytes sent_;
 };
 
-/// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
-/// cause, where body has thrown on any. Body must not throw after its last exchange. Throws BootstrapFailed
-/// and ExchangeGivenUp.
 template <class Body>
-bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body) {
+bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure) {
   Agreement agreement(bootstrap, process);
   try {
     body(agreement);
     return true;
   } catch (const Agreement::SteppedAside& stepped) {
-    agreement.explain(stepped.mark, 0, "");
+    agreement.explain(stepped.mark, 0, "", failure);
   } catch (const BootstrapFailed&) {
     throw;
   } catch (const ExchangeGivenUp&) {
     throw;
   } catch (const Error& error) {
-    agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp);
+    agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp, failure);
   } catch (const std::bad_alloc&) {
-    agreement.step_aside("There is no memory left.", false);
+    agreement.step_aside("There is no memory left.", false, failure);
   } catch (const std::exception& error) {
-    agreement.step_aside(error.what(), false);
+    agreement.step_aside(error.what(), false, failure);
   }
   return false;
 }

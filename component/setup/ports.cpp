@@ -1,7 +1,9 @@
 #include "component/setup/ports.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -28,19 +30,42 @@ bool is_well_known(const topo::UcxPort& port) {
   return port.speed_mbps > 0;
 }
 
+/// Those whose ports are the fastest, added up.
+std::vector<std::string> fastest_fabrics(const std::vector<topo::UcxPort>& ports) {
+  std::map<std::string, double> speeds;
+  for (const topo::UcxPort& port : ports) speeds[port.fabric] += port.speed_mbps;
+  std::vector<std::string> fastest;
+  double most = 0;
+  for (const auto& [fabric, speed] : speeds) {
+    if (speed > most) fastest.clear();
+    if (speed >= most) fastest.push_back(fabric);
+    most = std::max(most, speed);
+  }
+  return fastest;
+}
+
+bool is_of(const std::vector<std::string>& fabrics, const topo::UcxPort& port) {
+  return std::ranges::count(fabrics, port.fabric) > 0;
+}
+
 }  // namespace
 
 PortChoice::PortChoice(std::string_view named, std::vector<topo::UcxPort> known)
     : leaves_out_(named.starts_with('^')), known_(std::move(known)) {
   named.remove_prefix(leaves_out_ ? 1 : 0);
   if (named != "all") named_ = ucx_transport::listed_devices(named);
+  std::vector<topo::UcxPort> left = known_;
+  std::erase_if(left, [&](const topo::UcxPort& port) { return leaves_out_ && names(named_, name_of(port)); });
+  std::erase_if(left, std::not_fn(is_well_known));
+  fabrics_ = fastest_fabrics(left);
 }
 
 bool PortChoice::may_plan(const std::string& port) const {
   if (names(named_, port)) return !leaves_out_;
   if (are_named()) return false;
-  return std::ranges::any_of(
-      known_, [&](const topo::UcxPort& known) { return is_well_known(known) && name_of(known) == port; });
+  return std::ranges::any_of(known_, [&](const topo::UcxPort& known) {
+    return is_well_known(known) && is_of(fabrics_, known) && name_of(known) == port;
+  });
 }
 
 bool PortChoice::may_use(const std::string& port) const {
@@ -86,8 +111,11 @@ std::vector<std::string> ports_near(const topo::System& machine, std::span<const
 
 std::string nearest_ports(std::vector<topo::UcxPort> known, std::span<const topo::Place> places,
                           std::size_t self) {
-  std::erase_if(known, [](const topo::UcxPort& port) { return !is_well_known(port); });
+  std::erase_if(known, std::not_fn(is_well_known));
   if (known.size() < 2) return {};
+  std::erase_if(
+      known, [fabrics = fastest_fabrics(known)](const topo::UcxPort& port) { return !is_of(fabrics, port); });
+  if (known.size() == 1) return name_of(known.front());
   const std::vector<std::string> nearest =
       ports_near(topo::discover({.ucx_ports = known}).system, places, self);
   // In one order on all ranks, for the first of one sends to the first of another.

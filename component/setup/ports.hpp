@@ -13,8 +13,11 @@
 namespace loom {
 
 /// Those that channels may be planned for: the ones that the user names; else the ones that UCX knows well,
-/// save what he leaves out. That is no Ethernet: any of a host's Ethernet devices may lead to the other
-/// hosts.
+/// save what he leaves out, of the fastest fabric. That is no Ethernet that UCX goes over by sockets: any of
+/// a host's Ethernet devices may lead to the other hosts.
+///
+/// A host may have ports of several fabrics, for computing and for files: the fastest is the one whose ports
+/// are as fast as those of no other, all added up. Fabrics that are equally fast are rails, and all count.
 class PortChoice {
  public:
   PortChoice() = default;
@@ -36,7 +39,8 @@ class PortChoice {
 
  private:
   std::vector<std::string> named_;
-  bool leaves_out_ = false;  ///< named_
+  bool leaves_out_ = false;           ///< named_
+  std::vector<std::string> fabrics_;  ///< the fastest
   std::vector<topo::UcxPort> known_;
 };
 
@@ -46,8 +50,8 @@ std::vector<std::string> ports_near(const topo::System& machine, std::span<const
                                     std::size_t self);
 
 /// For the links of calls on host memory, of the ports that UCX knows: those nearest to the rank of
-/// places[self] where there are several that it knows well, in one order on all ranks. Empty: as UCX finds
-/// best. Throws Error.
+/// places[self] where there are several of the fastest fabric that it knows well, in one order on all ranks;
+/// where there is one, but others of a slower fabric, that one. Empty: as UCX finds best. Throws Error.
 std::string nearest_ports(std::vector<topo::UcxPort> known, std::span<const topo::Place> places,
                           std::size_t self);
 

@@ -351,12 +351,14 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
 
 /// As the user says; else, of several ports that UCX knows well, and may use, the nearest; else what UCX
 /// finds best.
-std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) const {
+std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) {
   if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
-  if (!ucx_transport::setting("NET_DEVICES").empty() ||
+  if (leaves_ports_to_ucx_ || !ucx_transport::setting("NET_DEVICES").empty() ||
       !ucx_transport::lets_use_verbs(ucx_transport::setting("TLS")))
     return {};
-  return nearest_ports(ucx_transport::ports(), places, self);
+  std::string nearest = find_ports_ ? find_ports_() : nearest_ports(ucx_transport::ports(), places, self);
+  chose_ports_ = !nearest.empty();
+  return nearest;
 }
 
 const PortChoice& Process::ports() {

@@ -123,6 +123,20 @@ class Process {
   /// Opened at the first call, over the ports nearest to places[self] (nearest_ports()); from then on the MPI
   /// library's progress loop drives it. Throws Error.
   ucx_transport::Transport& transport(std::span<const topo::Place> places, std::size_t self);
+  /// Of it, for links of calls on host memory; for those by which UCX is to find its way itself. Throw Error.
+  ucx_transport::RailId rail_of_host_links() {
+    return leaves_ports_to_ucx_ ? rail_of_ucx() : ucx_transport::kAllRails;
+  }
+  ucx_transport::RailId rail_of_ucx() {
+    return chose_ports_ ? open_transport()->rail_over("") : ucx_transport::kAllRails;
+  }
+  /// Whether links of calls on host memory go over the ports nearest to this process: those of other hosts may
+  /// be of another network.
+  bool goes_over_nearest_ports() const noexcept { return chose_ports_ && !leaves_ports_to_ucx_; }
+  /// From now on links go as UCX finds best, as far as the user has not said how. Returns what held before.
+  bool leave_ports_to_ucx(bool leave) noexcept { return leaves_ports_to_ucx_.exchange(leave); }
+  /// For tests, in place of nearest_ports(). Before the transport is opened.
+  void find_ports_by(std::function<std::string()> find) { find_ports_ = std::move(find); }
 
   loom_counters counters();
   void count_communicator(bool connected) noexcept { ++(connected ? communicators_ : declined_); }
@@ -161,7 +175,7 @@ class Process {
   }
 
  private:
-  std::string net_devices(std::span<const topo::Place> places, std::size_t self) const;
+  std::string net_devices(std::span<const topo::Place> places, std::size_t self);
   const topo::Machine& machine() LOOM_REQUIRES(mutex_);
   static bool is_set(const char* path) noexcept { return path != nullptr && *path != '\0'; }
   void open_driver(bool if_loaded) LOOM_REQUIRES(mutex_);
@@ -190,6 +204,8 @@ class Process {
   std::unique_ptr<topo::Discovered> machine_with_gpus_ LOOM_GUARDED_BY(mutex_);
   std::optional<PortChoice> ports_ LOOM_GUARDED_BY(mutex_);
   std::atomic<bool> planned_ports_work_ = true, gpu_direct_works_ = true;
+  std::atomic<bool> chose_ports_ = false, leaves_ports_to_ucx_ = false;
+  std::function<std::string()> find_ports_;
   std::unique_ptr<device::cuda::Staging> staging_ LOOM_GUARDED_BY(mutex_);
   std::atomic<device::cuda::Staging*> found_staging_{nullptr};
   std::vector<std::weak_ptr<device::cuda::Gpu>> gpus_ LOOM_GUARDED_BY(mutex_);

@@ -289,6 +289,19 @@ TEST(Sysfs, TellsWhatLinksAndPortsCanDo) {
   EXPECT_EQ(ports_of(draft)[0].speed_mbps, 400'000);
 }
 
+TEST(Sysfs, TellsWhichFabricAPortIsOf) {
+  const FakeSysfs sysfs;
+  const auto fabric = [&](const char* name, int port) {
+    return fabric_of({.name = name, .port = port}, sysfs.root());
+  };
+  sysfs.put("class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand");
+  sysfs.put("class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0001:b859:9f03:00f7:1234");
+  sysfs.put("class/infiniband/mlx5_0/ports/2/link_layer", "Ethernet");
+  EXPECT_EQ(fabric("mlx5_0", 1), "InfiniBand fe80:0000:0000:0001");
+  EXPECT_EQ(fabric("mlx5_0", 2), "Ethernet");
+  EXPECT_EQ(fabric("eth0", 0), "");
+}
+
 TEST(Sysfs, TellsWhichPortsAreUp) {
   const FakeSysfs sysfs;
   sysfs.put("class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)");

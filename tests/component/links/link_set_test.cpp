@@ -42,7 +42,7 @@ class TwoRanks : public ::testing::Test {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       for (const LinkSpec& spec : specs) sets_[rank].emplace_back(spec, group_, static_cast<int>(rank));
       ByteWriter writer;
-      make_all(sets_[rank], transports_[rank], kNames, writer);
+      make_all(sets_[rank], transports_[rank], ucx_transport::kAllRails, kNames, writer);
       handles[rank] = writer.take();
     }
     for (const auto& sets : sets_)

@@ -109,6 +109,39 @@ TEST(PortChoice, TakesWhatUcxKnowsWellUnlessTheUserNamesPorts) {
   EXPECT_FALSE(device.may_use("eth9")) << "UCX does not have it";
 }
 
+topo::UcxPort of_fabric(const char* name, double gbit, const char* fabric) {
+  return {.name = name, .port = 1, .speed_mbps = gbit * 1000, .fabric = fabric};
+}
+
+TEST(PortChoice, TakesThoseOfTheFastestFabrics) {
+  const auto may_plan = [](const char* named, std::vector<topo::UcxPort> known) {
+    const PortChoice choice(named, known);
+    Ports ports;
+    for (const topo::UcxPort& port : known)
+      if (choice.may_plan(port.name + ":1")) ports.push_back(port.name);
+    return ports;
+  };
+  const std::vector<topo::UcxPort> with_storage{
+      of_fabric("a", 400, "InfiniBand 1"), of_fabric("b", 400, "InfiniBand 1"),
+      of_fabric("c", 200, "Ethernet"), of_fabric("d", 400, "InfiniBand 2")};
+  EXPECT_THAT(may_plan("", with_storage), ElementsAre("a", "b"));
+  EXPECT_THAT(may_plan("^a,b", with_storage), ElementsAre("d"));
+  EXPECT_THAT(may_plan("a,c", with_storage), ElementsAre("a", "c")) << "the user knows better";
+  const std::vector<topo::UcxPort> rails{of_fabric("a", 400, "InfiniBand 1"),
+                                         of_fabric("b", 400, "InfiniBand 2"),
+                                         of_fabric("c", 200, "Ethernet")};
+  EXPECT_THAT(may_plan("", rails), ElementsAre("a", "b"));
+}
+
+TEST(NearestPorts, AreOfTheFastestFabric) {
+  const std::vector<topo::Place> places{at(0)};
+  EXPECT_EQ(nearest_ports({of_fabric("no_such0", 200, "Ethernet"), of_fabric("no_such1", 400, "InfiniBand")},
+                          places, 0),
+            "no_such1:1");
+  EXPECT_EQ(nearest_ports({of_fabric("no_such0", 200, "Ethernet"), {.name = "eth0"}}, places, 0), "")
+      << "there is nothing to choose";
+}
+
 TEST(PortChoice, LeavesADescribedMachineItsPortsUnlessTheUserNamesSome) {
   const topo::System machine = three_ports();
   EXPECT_EQ(PortChoice("", {}).planned(machine, true), machine);
