@@ -1,68 +1,145 @@
 /* All-to-alls in place that do not wait and fall back. Open MPI's own (coll/libnbc, 4.1 to 6.0) gives wrong
  * results for the v and w forms, and with 4.1 may never end; and 4.1 reads the send type of MPI_Ialltoall,
- * which means nothing there. So on all ranks the blocks to be sent are copied before each start, and the call
- * is made out of place. */
+ * which means nothing there. So on all ranks the blocks to be sent are packed before each start, and the call
+ * is made out of place: with the program's counts and displacements, and types of the packed elements that
+ * move each block to where it is. So the memory that this takes does not depend on how far apart the blocks
+ * of the w form lie, and for the v form on no more than their displacements. */
 #include "component/mca/alltoall_in_place.h"
 
 #include "component/mca/fallback_request.h"
+#include "component/mca/setup.h"
 #include "component/mca/wrapper_request.h"
 
-struct coll_loom_copied_request {
-  struct coll_loom_wrapper super;
-  struct coll_loom_piece* pieces; /* the blocks; a program may drop its arrays of counts meanwhile */
-  int blocks;
-  char *memory, *copy; /* copy: where the program's buffer begins in it */
-  char* buffer;
+struct coll_loom_packed_block {
+  struct coll_loom_piece piece; /* a program may drop its arrays of counts meanwhile */
+  char* packed;
+  struct ompi_datatype_t* type; /* of a packed element; NULL: of no block, or in the v form of a later one */
 };
-typedef struct coll_loom_copied_request coll_loom_copied_request_t;
-OBJ_CLASS_DECLARATION(coll_loom_copied_request_t);
 
-static int copy_blocks(struct coll_loom_wrapper* wrapper) {
-  struct coll_loom_copied_request* self = (struct coll_loom_copied_request*)wrapper;
-  for (int block = 0; block < self->blocks; ++block) {
-    const struct coll_loom_piece* piece = &self->pieces[block];
-    if (piece->bytes == 0) continue;
-    const int error = ompi_datatype_copy_content_same_ddt(
-        piece->type, piece->count, self->copy + (piece->address - self->buffer), piece->address);
-    if (error != OMPI_SUCCESS) return error;
+struct coll_loom_packed_request {
+  struct coll_loom_wrapper super;
+  struct coll_loom_packed_block* packed;
+  int blocks;
+  char *memory, *buffer;          /* buffer: what the call sends from */
+  struct ompi_datatype_t** types; /* of the blocks; what is not sent has the program's */
+};
+typedef struct coll_loom_packed_request coll_loom_packed_request_t;
+OBJ_CLASS_DECLARATION(coll_loom_packed_request_t);
+
+static int pack_piece(const struct coll_loom_piece* piece, char* to) {
+  opal_convertor_t convertor;
+  OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+  int error = opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &piece->type->super,
+                                                       piece->count, piece->address, 0, &convertor);
+  for (size_t done = 0; error == OPAL_SUCCESS && done < piece->bytes;) {
+    struct iovec part = {.iov_base = to + done, .iov_len = piece->bytes - done};
+    uint32_t parts = 1;
+    size_t bytes = part.iov_len;
+    if (opal_convertor_pack(&convertor, &part, &parts, &bytes) < 0 || bytes == 0) error = OMPI_ERROR;
+    done += bytes;
   }
-  return OMPI_SUCCESS;
+  OBJ_DESTRUCT(&convertor);
+  return error == OPAL_SUCCESS ? OMPI_SUCCESS : MPI_ERR_OTHER;
 }
 
-/* Makes room for all blocks, from the first byte of any to the last one. */
-static bool make_room(struct coll_loom_copied_request* self, const struct coll_loom_side* side) {
-  ptrdiff_t first = PTRDIFF_MAX, end = PTRDIFF_MIN;
-  self->buffer = side->buffer;
-  self->pieces = malloc((size_t)self->blocks * sizeof *self->pieces);
-  if (self->pieces == NULL) return false;
+static int pack_blocks(struct coll_loom_wrapper* wrapper) {
+  struct coll_loom_packed_request* self = (struct coll_loom_packed_request*)wrapper;
+  int error = OMPI_SUCCESS;
+  for (int block = 0; block < self->blocks && error == OMPI_SUCCESS; ++block)
+    if (self->packed[block].piece.bytes > 0)
+      error = pack_piece(&self->packed[block].piece, self->packed[block].packed);
+  return error;
+}
+
+/* An element of `bytes` bytes in a row, that far behind its address. NULL: there is no memory. */
+static struct ompi_datatype_t* make_type(size_t bytes, ptrdiff_t behind) {
+  enum { CHUNK = 1 << 20 }; /* lengths are of type int */
+  struct ompi_datatype_t *chunk = NULL, *type = NULL;
+  if (ompi_datatype_create_contiguous(CHUNK, &ompi_mpi_byte.dt, &chunk) != OMPI_SUCCESS) return NULL;
+  int lengths[] = {(int)(bytes / CHUNK), (int)(bytes % CHUNK)};
+  ptrdiff_t places[] = {behind, behind + (ptrdiff_t)(bytes - bytes % CHUNK)};
+  struct ompi_datatype_t* parts[] = {chunk, &ompi_mpi_byte.dt};
+  const int first = lengths[0] == 0; /* an empty part would count for the extent */
+  const int error = ompi_datatype_create_struct(lengths[1] == 0 ? 1 : 2 - first, lengths + first,
+                                                places + first, parts + first, &type);
+  ompi_datatype_destroy(&chunk);
+  if (error != OMPI_SUCCESS) return NULL;
+  if (ompi_datatype_commit(&type) != OMPI_SUCCESS) ompi_datatype_destroy(&type);
+  return type;
+}
+
+static size_t packed_element(const struct coll_loom_piece* piece) {
+  return piece->bytes / piece->count;
+}
+
+/* Packed blocks lie one after the other. */
+static bool place_by_types(struct coll_loom_packed_request* self, const struct coll_loom_side* side) {
+  size_t bytes = 0;
+  for (int block = 0; block < self->blocks; ++block) bytes += self->packed[block].piece.bytes;
+  self->types = malloc((size_t)self->blocks * sizeof *self->types + 1);
+  self->buffer = self->memory = malloc(bytes + 1);
+  if (self->types == NULL || self->memory == NULL) return false;
+  char* to = self->memory;
   for (int block = 0; block < self->blocks; ++block) {
-    const struct coll_loom_piece piece = self->pieces[block] =
-        coll_loom_piece_of(&(struct coll_loom_blocks){side, 0, self->blocks}, block);
-    if (piece.bytes == 0) continue;
-    ptrdiff_t lb, extent;
-    ompi_datatype_get_extent(piece.type, &lb, &extent);
-    const ptrdiff_t at = piece.address - self->buffer, more = (ptrdiff_t)(piece.count - 1) * extent;
-    const ptrdiff_t least = at + (more < 0 ? more : 0) + piece.type->super.true_lb,
-                    most = at + (more > 0 ? more : 0) + piece.type->super.true_ub;
-    if (least < first) first = least;
-    if (most > end) end = most;
+    struct coll_loom_packed_block* const at = &self->packed[block];
+    self->types[block] = at->piece.type;
+    if (at->piece.bytes == 0) continue;
+    const ptrdiff_t there = at->piece.address - (char*)side->buffer; /* as the call's displacement has it */
+    at->packed = to;
+    at->type = self->types[block] = make_type(packed_element(&at->piece), to - self->memory - there);
+    if (at->type == NULL) return false;
+    to += at->piece.bytes;
+  }
+  return true;
+}
+
+/* Packed elements lie as the elements do that are packed, without the gaps that these may have. */
+static bool place_by_displacements(struct coll_loom_packed_request* self, const struct coll_loom_side* side) {
+  size_t element = 0;
+  ptrdiff_t first = PTRDIFF_MAX, end = PTRDIFF_MIN;
+  for (int block = 0; block < self->blocks; ++block) {
+    const struct coll_loom_piece* const piece = &self->packed[block].piece;
+    if (piece->bytes == 0) continue;
+    const ptrdiff_t place = coll_loom_disp_at(side->disps, (size_t)block);
+    element = packed_element(piece);
+    if (place < first) first = place;
+    if (place + (ptrdiff_t)piece->count > end) end = place + (ptrdiff_t)piece->count;
   }
   if (first > end) first = end = 0;
-  self->memory = malloc((size_t)(end - first) + 1);
-  self->copy = self->memory - first;
-  return self->memory != NULL;
+  self->memory = malloc((size_t)(end - first) * element + 1);
+  self->types = malloc(sizeof *self->types);
+  if (self->types == NULL || self->memory == NULL) return false;
+  self->buffer = self->memory - first * (ptrdiff_t)element;
+  self->types[0] = side->type;
+  for (int block = 0; block < self->blocks; ++block)
+    self->packed[block].packed =
+        self->buffer + coll_loom_disp_at(side->disps, (size_t)block) * (ptrdiff_t)element;
+  if (element == 0) return true;
+  self->packed[0].type = self->types[0] = make_type(element, 0);
+  return self->types[0] != NULL;
 }
 
-static void construct(coll_loom_copied_request_t* self) {
+static bool make_room(struct coll_loom_packed_request* self, const struct coll_loom_side* side) {
+  self->packed = calloc((size_t)self->blocks, sizeof *self->packed);
+  if (self->packed == NULL) return false;
+  for (int block = 0; block < self->blocks; ++block)
+    self->packed[block].piece = coll_loom_piece_of(&(struct coll_loom_blocks){side, 0, self->blocks}, block);
+  return side->types != NULL ? place_by_types(self, side) : place_by_displacements(self, side);
+}
+
+static void construct(coll_loom_packed_request_t* self) {
   COLL_LOOM_CLEAR(self);
-  self->super.begin = copy_blocks;
+  self->super.begin = pack_blocks;
 }
-static void destruct(coll_loom_copied_request_t* self) {
+static void destruct(coll_loom_packed_request_t* self) {
   coll_loom_wrapper_let_go(&self->super);
+  for (int block = 0; self->packed != NULL && block < self->blocks; ++block)
+    if (self->packed[block].type != NULL) ompi_datatype_destroy(&self->packed[block].type);
   free(self->memory);
-  free(self->pieces);
+  free(self->packed);
+  free(self->types);
 }
-OBJ_CLASS_INSTANCE(coll_loom_copied_request_t, coll_loom_wrapper_t, construct, destruct);
+OBJ_CLASS_INSTANCE(coll_loom_packed_request_t, coll_loom_wrapper_t, construct, destruct);
 
 /* Has the fallback component make the call, with these arguments. */
 #define FALL_BACK(api, ...)                                                          \
@@ -81,16 +158,19 @@ int coll_loom_fall_back_in_place(struct coll_loom_module* self, const struct col
     *request = inner;
     return coll_loom_keep_for_request(communicator, call, inner, error);
   }
-  coll_loom_copied_request_t* made = OBJ_NEW(coll_loom_copied_request_t);
-  if (made == NULL) return MPI_ERR_NO_MEM;
+  coll_loom_packed_request_t* made = OBJ_NEW(coll_loom_packed_request_t);
+  if (made == NULL) return coll_loom_fail_alone(self, LOOM_ERR_OUT_OF_MEMORY);
   made->blocks = ompi_comm_size(communicator);
-  int error = make_room(made, out) ? OMPI_SUCCESS : MPI_ERR_NO_MEM;
-  if (error == OMPI_SUCCESS && !persistent) error = copy_blocks(&made->super);
+  if (!make_room(made, out)) {
+    coll_loom_request_drop(&made->super.super);
+    return coll_loom_fail_alone(self, LOOM_ERR_OUT_OF_MEMORY);
+  }
+  int error = persistent ? OMPI_SUCCESS : pack_blocks(&made->super);
   if (error == OMPI_SUCCESS && call->collective == LOOM_ALLTOALLV)
-    error = FALL_BACK(alltoallv, made->copy, out->counts, out->disps, out->type, out->buffer, out->counts,
-                      out->disps, out->type);
+    error = FALL_BACK(alltoallv, made->buffer, out->counts, out->disps, made->types[0], out->buffer,
+                      out->counts, out->disps, out->type);
   else if (error == OMPI_SUCCESS)
-    error = FALL_BACK(alltoallw, made->copy, out->counts, out->disps, out->types, out->buffer, out->counts,
+    error = FALL_BACK(alltoallw, made->buffer, out->counts, out->disps, made->types, out->buffer, out->counts,
                       out->disps, out->types);
   if (error != OMPI_SUCCESS) {
     coll_loom_request_drop(&made->super.super);

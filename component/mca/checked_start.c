@@ -25,6 +25,17 @@ OBJ_CLASS_DECLARATION(coll_loom_checked_start_t);
 /* Guards struct coll_loom_starts of all modules. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/* Its exchange could not be started: those behind it need not wait for it. */
+static void take_back(struct coll_loom_checked_start* self) {
+  struct coll_loom_starts* const starts = &self->module->starts;
+  pthread_mutex_lock(&mutex);
+  struct coll_loom_checked_start** link = &starts->first;
+  while (*link != self) link = &(*link)->next;
+  *link = self->next;
+  if (starts->last == &self->next) starts->last = link;
+  pthread_mutex_unlock(&mutex);
+}
+
 static int begin(struct coll_loom_wrapper* wrapper) {
   struct coll_loom_checked_start* self = (struct coll_loom_checked_start*)wrapper;
   struct coll_loom_starts* const starts = &self->module->starts;
@@ -36,7 +47,15 @@ static int begin(struct coll_loom_wrapper* wrapper) {
   starts->last = &self->next;
   pthread_mutex_unlock(&mutex);
   wrapper->inner = self->exchange;
-  return OMPI_SUCCESS;
+  const int error = coll_loom_wrapper_start_inner(wrapper);
+  if (error == OMPI_SUCCESS) {
+    coll_loom_wrapper_follow(wrapper, self->exchange, OMPI_SUCCESS);
+    return COLL_LOOM_GOES_ON;
+  }
+  take_back(self);
+  coll_loom_abandon(self->module); /* the others wait for the exchange */
+  coll_loom_break(self->module, LOOM_ERR_OUT_OF_MEMORY);
+  return error;
 }
 
 /* Whether all ranks have the same number; if not, rank 0 reports how they differ. */

@@ -45,6 +45,9 @@ static inline void coll_loom_request_activate(struct coll_loom_request_base* sel
 static inline void coll_loom_request_complete(struct coll_loom_request_base* self, int error) {
   ompi_request_t* const request = coll_loom_as_mpi(self);
   request->req_status.MPI_ERROR = error;
+  /* Another thread may find it complete without any lock: then it sees the results, too. Open MPI before 6.0
+   * does not see to that. */
+  __atomic_thread_fence(__ATOMIC_RELEASE);
   ompi_request_complete(request, true);
 }
 

@@ -79,8 +79,8 @@ void coll_loom_wrapper_let_go(struct coll_loom_wrapper* self) {
   if (self->inner != NULL && self->inner != MPI_REQUEST_NULL) ompi_request_free(&self->inner);
 }
 
-/* As MPI_Start does: a request that has nothing to do (no peers, no bytes) has no start function. */
-static int start_inner(struct coll_loom_wrapper* self) {
+/* A request that has nothing to do (no peers, no bytes) has no start function. */
+int coll_loom_wrapper_start_inner(struct coll_loom_wrapper* self) {
   if (self->inner->req_type != OMPI_REQUEST_NOOP) return self->inner->req_start(1, &self->inner);
   self->inner->req_state = OMPI_REQUEST_ACTIVE;
   return OMPI_SUCCESS;
@@ -88,7 +88,7 @@ static int start_inner(struct coll_loom_wrapper* self) {
 
 /* A call whose start fails is complete. */
 void coll_loom_wrapper_start(struct coll_loom_wrapper* self, int error) {
-  if (error == OMPI_SUCCESS) error = start_inner(self);
+  if (error == OMPI_SUCCESS) error = coll_loom_wrapper_start_inner(self);
   if (error == OMPI_SUCCESS)
     await_inner(self);
   else

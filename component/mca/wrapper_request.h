@@ -15,8 +15,8 @@
 struct coll_loom_wrapper {
   struct coll_loom_request_base super;
   ompi_request_t* inner;
-  /* Before a persistent inner one starts. An error ends the call; COLL_LOOM_GOES_ON: coll_loom_wrapper_start
-   * starts it later. May be NULL. */
+  /* Before a persistent inner one starts. An error ends the call; COLL_LOOM_GOES_ON: it has been started, or
+   * coll_loom_wrapper_start starts it later. May be NULL. */
   int (*begin)(struct coll_loom_wrapper* self);
   /* error: of the inner request. Returns the error of the call, or COLL_LOOM_GOES_ON: wait again for `inner`,
    * which may be another request now. NULL: the inner request's error is the call's. */
@@ -35,6 +35,8 @@ void coll_loom_wrapper_take(struct coll_loom_wrapper* self, ompi_request_t* inne
 void coll_loom_wrapper_follow(struct coll_loom_wrapper* self, ompi_request_t* inner, int error);
 /* Starts the inner request of a persistent wrapper that is active, unless there is an `error`. */
 void coll_loom_wrapper_start(struct coll_loom_wrapper* self, int error);
+/* Only starts the inner request, as MPI_Start does. */
+int coll_loom_wrapper_start_inner(struct coll_loom_wrapper* self);
 /* For destructors: frees the inner request. */
 void coll_loom_wrapper_let_go(struct coll_loom_wrapper* self);
 

@@ -107,7 +107,7 @@ bool is_program_memory(const void* memory) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   if (is_in_used_stack(address)) return true;
   try {
-    static const Program program;
+    static const Program& program = *new Program;  // never destroyed: programs make calls while they exit
     if (address >= program.heap_begin && address < program_break()) return true;
     return std::ranges::any_of(program.segments, [=](const Range& each) { return each.contains(address); });
   } catch (const std::exception&) {  // of reading about the program

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/quiet_thread.hpp"
@@ -119,6 +120,7 @@ int take_by_socket(const PassedFile& file) {
   const Descriptor socket(file.socket == 0 ? -1 : ::socket(AF_UNIX, kSocket, 0));
   const Name name(file.socket);
   if (socket.fd() < 0) return -1;
+  const BlockedSignals blocked;  // where waiting is limited, a signal ends it, whatever SA_RESTART says
   limit_waiting(socket.fd());
   if (::connect(socket.fd(), name.as_any(), name.bytes) != 0) return -1;
   if (::send(socket.fd(), &file.secret, sizeof(file.secret), MSG_NOSIGNAL) != sizeof(file.secret)) return -1;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "device/link/process_watch.hpp"
 
 namespace loom::device {
 namespace {
@@ -24,11 +25,17 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     std::memcpy(to, from, bytes);
     return;
   }
+  std::int64_t thread = pid;
   while (bytes > 0) {
     const std::size_t piece = std::min(bytes, kMostBytes);
     const iovec local{to, piece}, remote{const_cast<std::byte*>(from), piece};
-    const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
-    if (copied < 0 && errno == ESRCH) throw ProcessEnded(pid);
+    const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(thread), &local, 1, &remote, 1, 0);
+    if (copied < 0 && errno == ESRCH) {
+      const auto other = living_thread_of(pid);
+      if (!other || *other == thread) throw ProcessEnded(pid);
+      thread = *other;
+      continue;
+    }
     if (copied <= 0)
       throw system_error(
           loom::format("Reading memory of process {} failed (coll_loom_single_copy 0 avoids it)", pid),

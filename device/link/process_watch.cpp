@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -17,12 +19,16 @@ namespace {
 
 struct ProcessStat {
   char state = '?';
+  int threads = 0;
   std::uint64_t start_time = 0;
+
+  bool has_ended() const { return state == 'Z' || state == 'X'; }
 };
 
-/// nullopt: there is no such process. Throws Error (kSystem) where that cannot be found out.
-std::optional<ProcessStat> read_stat(std::int64_t pid) {
-  const int fd = ::open(loom::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC);
+/// Of a process, or of one of its threads ("12/task/13"). nullopt: there is no such process, or none that
+/// this one may see. Throws Error (kSystem) where that cannot be found out.
+std::optional<ProcessStat> read_stat(const std::string& of) {
+  const int fd = ::open(loom::format("/proc/{}/stat", of).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT || errno == ESRCH) return std::nullopt;
     throw system_error("Reading /proc failed", errno);
@@ -39,9 +45,19 @@ std::optional<ProcessStat> read_stat(std::int64_t pid) {
   ProcessStat stat;
   fields >> stat.state;
   std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  for (int field = 4; field < 20; ++field) fields >> skipped;
+  fields >> stat.threads >> skipped;
   if (!(fields >> stat.start_time)) throw Error(ErrorCode::kSystem, "/proc has an unknown format.");
   return stat;
+}
+
+std::optional<ProcessStat> read_stat(std::int64_t pid) {
+  return read_stat(std::to_string(pid));
+}
+
+/// Also where /proc cannot be seen any longer, as after chroot() or a change of user (hidepid).
+bool is_there(std::int64_t pid) {
+  return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
 }
 
 }  // namespace
@@ -69,10 +85,24 @@ bool is_alive(const ProcessId& process) {
   if (process.start_time == 0) return true;
   try {
     const auto stat = read_stat(process.pid);
-    return stat && stat->start_time == process.start_time && stat->state != 'Z' && stat->state != 'X';
+    if (!stat) return is_there(process.pid);
+    // The state is that of the first thread, which may end before the others.
+    return stat->start_time == process.start_time && (!stat->has_ended() || stat->threads > 1);
   } catch (const std::exception&) {
     return true;  // for example no free descriptor: no reason to declare a process dead
   }
+}
+
+std::optional<std::int64_t> living_thread_of(std::int64_t pid) {
+  try {
+    for (const auto& task : std::filesystem::directory_iterator(loom::format("/proc/{}/task", pid))) {
+      const std::string name = task.path().filename().string();
+      const auto stat = read_stat(loom::format("{}/task/{}", pid, name));
+      if (stat && !stat->has_ended()) return std::stoll(name);
+    }
+  } catch (const std::exception&) {
+  }
+  return std::nullopt;
 }
 
 bool is_stopped(const ProcessId& process) {

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/mutex.hpp"
@@ -32,20 +33,18 @@ std::byte* map(int fd, std::size_t bytes) {
 
 /// Gives the file its size and all its memory. Returns 0 or an errno.
 int allocate(int fd, std::size_t bytes) {
+  // A signal may interrupt a large allocation, which then begins anew: under a profiler's timer for ever.
+  const BlockedSignals blocked;
+  const int error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that does not
   // handle it.
-  sigset_t file_too_large, before;
-  sigemptyset(&file_too_large);
-  sigaddset(&file_too_large, SIGXFSZ);
-  pthread_sigmask(SIG_BLOCK, &file_too_large, &before);
-  int error;
-  do error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  while (error == EINTR);  // a signal can interrupt a large allocation
-  if (error == EFBIG && sigismember(&before, SIGXFSZ) == 0) {
+  if (error == EFBIG && !blocked.was_blocked(SIGXFSZ)) {
+    sigset_t file_too_large;
+    sigemptyset(&file_too_large);
+    sigaddset(&file_too_large, SIGXFSZ);
     const timespec no_wait{};
     sigtimedwait(&file_too_large, nullptr, &no_wait);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return error;
 }
 
@@ -116,7 +115,7 @@ class Segment::Mapping {
     std::map<std::uint64_t, std::weak_ptr<Mapping>> created_ LOOM_GUARDED_BY(mutex_);
   };
   static Registry& registry() {
-    static Registry registry;
+    static Registry& registry = *new Registry;  // never destroyed: programs make calls while they exit
     return registry;
   }
 };

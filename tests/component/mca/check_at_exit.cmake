@@ -1,0 +1,16 @@
+# cmake -D NM=nm -D ARCHIVES=file;... -P check_at_exit.cmake: nothing in the plugin is destroyed when the program exits, for
+# its own handlers and destructors may still make calls then.
+set(objects 0)
+foreach(archive ${ARCHIVES})
+  execute_process(COMMAND ${NM} -A ${archive} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]* U __cxa_(thread_)?atexit" destroying "${symbols}")
+  if(destroying)
+    message(FATAL_ERROR "these register destructors for the end of the program: ${destroying}")
+  endif()
+  string(REGEX MATCHALL " T " functions "${symbols}")
+  list(LENGTH functions count)
+  math(EXPR objects "${objects} + ${count}")
+endforeach()
+if(objects LESS 100)
+  message(FATAL_ERROR "only ${objects} functions found in ${ARCHIVES}")
+endif()
