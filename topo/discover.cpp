@@ -128,6 +128,9 @@ int first_of_last_cache(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
 
 Machine::Machine() {
   if (hwloc_topology_init(&topology_) != 0) throw system_error("hwloc_topology_init failed", errno);
+  // Containers and cpusets may allow each rank other CPUs: what these share is the same for all only if hwloc
+  // shows the CPUs of the others, too.
+  hwloc_topology_set_flags(topology_, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(topology_) != 0) {
     const int error = errno;
     hwloc_topology_destroy(topology_);
