@@ -44,7 +44,7 @@ void format_into(char (&room)[kBytes], FormatString<T...> text, T&&... values) {
 }
 
 template <class... T>
-void print(std::FILE* file, FormatString<T...> text, T&&... values) {
+void print(std::FILE* file, FormatString<T...> text, T&&... values) {  // failed: see ferror(), no exception
   compiled::print(file, compiled::text_of(text), fmt::make_format_args(values...));
 }
 

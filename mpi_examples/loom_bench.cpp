@@ -1,12 +1,14 @@
 // loom_bench -- times and checks MPI collectives, with loom or without, or both by turns. See README.md and
 // --help.
-// Exit codes: 0; 1 wrong results, or --require-loom was not met; 2 bad arguments.
+// Exit codes: 0; 1 wrong results, or --require-loom was not met; 2 bad arguments, or results that could not
+// be written.
 
 #include <mpi.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
-#include <iostream>
 
 #include "base/format.hpp"
 #include "mpi_examples/bench/floor.hpp"
@@ -48,6 +50,27 @@ std::vector<Series> all_series(const Options& options, int ranks) {
   return result;
 }
 
+void tell_unwritten(const std::string& where) {
+  loom::print(stderr, "loom_bench: cannot write {}: {}\n", where,
+              errno != 0 ? std::strerror(errno) : "an earlier write failed");
+}
+
+/// All that is in buffers still; says so where any of it does not get there.
+bool write_results(const Options& options, const Report& report, std::ofstream& json_file) {
+  bool written = true;
+  errno = 0;
+  if (options.json_path == "-") {
+    loom::print("{}\n", report.json().dump(2));
+  } else if (!options.json_path.empty()) {
+    json_file << report.json().dump(2) << '\n';
+    json_file.close();
+    if (!json_file) tell_unwritten(loom::format("'{}'", options.json_path)), written = false;
+  }
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) tell_unwritten("stdout"), written = false;
+  return written;
+}
+
 int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool) {
   int rank, ranks;
   MPI_Comm_rank(control, &rank);
@@ -56,9 +79,10 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
   std::ofstream json_file;
   int ready = 1;
   if (rank == 0 && !options.json_path.empty() && options.json_path != "-") {
+    errno = 0;
     json_file.open(options.json_path);
     ready = json_file.is_open() ? 1 : 0;
-    if (!ready) loom::print(stderr, "loom_bench: cannot write '{}'\n", options.json_path);
+    if (!ready) tell_unwritten(loom::format("'{}'", options.json_path));
   }
   for (const std::string& peer : options.peers) {
     if (rank != 0 || tool.variable("coll_" + peer + "_priority")) continue;
@@ -107,9 +131,7 @@ int run_bench(const Options& options, MPI_Comm control, mpi::ToolInterface& tool
     if (without_loom)
       loom::print(stderr, "loom_bench: --require-loom: loom did not carry the calls as required\n");
     exit_code = report.wrong() > 0 || without_loom ? 1 : 0;
-    if (!options.json_path.empty()) {
-      (options.json_path == "-" ? std::cout : json_file) << report.json().dump(2) << std::endl;
-    }
+    if (!write_results(options, report, json_file)) exit_code = 2;
   }
   MPI_Bcast(&exit_code, 1, MPI_INT, 0, control);
   return exit_code;

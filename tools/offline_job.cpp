@@ -18,12 +18,7 @@
 namespace loom::tools {
 namespace {
 
-constexpr int kMostRanks = 10'000'000;
 constexpr double kLittle = 0.02;  // of the bandwidth: for less no channel is added
-
-[[noreturn]] void refuse_size() {
-  throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
-}
 
 [[noreturn]] void refuse_ranks(const std::string& path, int gpus, int ranks) {
   throw Error(ErrorCode::kBadInput,
@@ -330,6 +325,11 @@ ExchangeSize exchange(const connect::Job& job, const connect::ChannelLimits& lim
 
 }  // namespace
 
+void check_job_size(std::int64_t ranks) {
+  constexpr std::int64_t kMostRanks = 10'000'000;
+  if (ranks > kMostRanks) throw Error(ErrorCode::kBadInput, "The job has more than 10 million ranks.");
+}
+
 std::string OfflineJob::gpu_summary() const {
   if (on_gpus && !is_between_gpus()) return on_gpus->channels()->summary;
   std::vector<const connect::GpuHost*> hosts;
@@ -343,7 +343,7 @@ OfflineJob build_job(const JobRequest& asked) {
   JobRequest request = asked;
   std::int64_t machine_count = 0;
   for (const MachineFile& file : request.machines) machine_count += file.count;
-  if (machine_count > kMostRanks) refuse_size();
+  check_job_size(machine_count);
   request.plans.nodes = static_cast<int>(machine_count);
   const std::map<std::string, topo::System> systems = read_files(request, offline.notes);
   const bool between_gpus = is_between_gpus(request, systems);
@@ -357,7 +357,7 @@ OfflineJob build_job(const JobRequest& asked) {
     std::size_t size = 0;
     for (const Part& part : machine) size += part.positions.size();
     ranks += size * static_cast<std::size_t>(request.machines[m].count);
-    if (ranks > kMostRanks) refuse_size();
+    check_job_size(static_cast<std::int64_t>(ranks));
     for (int copy = 0; copy < request.machines[m].count; ++copy) {
       sizes.push_back(static_cast<int>(size));
       machines.push_back(&machine);

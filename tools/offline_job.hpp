@@ -64,8 +64,8 @@ struct OfflineJob {
   }
 };
 
-/// What trees of any shape all-gather on such a job; nothing unless kernels run its channels and all nodes are
-/// alike, where there are more GPUs than a forest takes, and where some do not reach each other. A large
+/// What trees of any shape all-gather on such a job; nothing unless kernels run its channels and all nodes
+/// are alike, where there are more GPUs than a forest takes, and where some do not reach each other. A large
 /// machine without symmetries may end before the optimum.
 std::optional<search::Forest> forest_of(const OfflineJob& offline, int cross_nic);
 
@@ -73,6 +73,9 @@ std::optional<search::Forest> forest_of(const OfflineJob& offline, int cross_nic
 /// choose, unless the request names a latency; of an exchange between all ranks only where that is it.
 std::vector<connect::Prediction> predictions_of(const OfflineJob& offline,
                                                 const connect::SimulationRequest& request);
+
+/// Throws Error (kBadInput) where it has more ranks than commands take.
+void check_job_size(std::int64_t ranks);
 
 /// A machine without GPUs gets a virtual one for each of its ranks. Throws Error (kBadInput: a file,
 /// more ranks than GPUs, a placement that is none).

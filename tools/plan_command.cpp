@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "component/select/select.hpp"
 #include "device/host/tiers.hpp"
 #include "tools/commands.hpp"
+#include "tools/offline_job.hpp"
 #include "tools/options.hpp"
 #include "tools/plan_on_gpus.hpp"
 #include "tools/words.hpp"
@@ -61,11 +63,13 @@ std::vector<int> ranks_of_hosts(const Options& options, const topo::System* mach
 }
 
 connect::Shape shape_of(const std::vector<int>& counts) {
-  connect::Shape shape{.ranks = 0, .hosts = static_cast<int>(counts.size()), .ranks_per_host = counts[0]};
-  for (const int count : counts) {
-    shape.ranks += count;
+  const std::int64_t ranks = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  check_job_size(ranks);
+  connect::Shape shape{.ranks = static_cast<int>(ranks),
+                       .hosts = static_cast<int>(counts.size()),
+                       .ranks_per_host = counts[0]};
+  for (const int count : counts)
     if (count != counts[0]) shape.ranks_per_host = 0;
-  }
   return shape;
 }
 

@@ -47,6 +47,14 @@ TEST(Print, WritesToTheFile) {
   std::fclose(file);
 }
 
+TEST(Print, LeavesAFullDiskToFerror) {
+  std::FILE* file = std::fopen("/dev/full", "w");
+  if (file == nullptr) GTEST_SKIP() << "no /dev/full";
+  loom::print(file, "{}\n", std::string(100000, 'x'));
+  EXPECT_NE(std::ferror(file), 0);
+  std::fclose(file);
+}
+
 TEST(Join, PutsTheTextBetweenValuesAlone) {
   EXPECT_EQ(loom::join(std::vector<int>{}, ", "), "");
   EXPECT_EQ(loom::join(std::vector{3}, ", "), "3");

@@ -34,6 +34,8 @@ expect 0 '^alltoall ' "$data/dgxh100.xml"
 lacks 'kernel'
 grep -Fxq '8 ranks on 1 host, buffers on the host (--memory device: on the GPUs of the machine)' "$work/out"
 expect 2 'there is no collective "nosuch"' --collective nosuch
+for hosts in 153 65536 1048576; do expect 2 'The job has more than 10 million ranks' --hosts $hosts --ranks-per-host 65535; done
+expect 0 '^9961320 ranks on 152 hosts' --hosts 152 --ranks-per-host 65535 --collective allreduce,alltoall --bytes 8,1G
 
 # buffers on GPUs
 gpus=("$data/dgxh100.xml" --memory device)
