@@ -1,10 +1,34 @@
 # Finds Open MPI with its internal headers (Debian: libopenmpi-dev, from 5.0 on libpmix-dev too). Sets
 #   LOOM_HAVE_OPENMPI, LOOM_OPENMPI_VERSION; if not found LOOM_OPENMPI_WHY_NOT
 #   LOOM_OPENMPI_COMPONENT_DIR, LOOM_OPENMPI_DATA_DIR  where Open MPI looks for components and help texts
-#   LOOM_MPIEXEC, LOOM_OMPI_INFO                       its programs
+#   LOOM_MPIEXEC, LOOM_OMPI_INFO                       its programs: those beside LOOM_MPICC, if there are any
 #   loom::openmpi  headers and libraries of its internals, for the plugin
 #   loom::mpi      the MPI library, for programs
-find_program(LOOM_MPICC NAMES mpicc.openmpi mpicc DOC "Open MPI's compiler wrapper, mpicc")
+
+# Other MPIs have an mpicc, too.
+function(loom_is_openmpi result program)
+  execute_process(COMMAND ${program} --showme:incdirs OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+find_program(LOOM_MPICC NAMES mpicc.openmpi mpicc NAMES_PER_DIR VALIDATOR loom_is_openmpi
+             DOC "Open MPI's compiler wrapper, mpicc: the first on PATH, or that of another Open MPI")
+
+# loom_find_beside(VARIABLE DIR NAMES...): a program of the Open MPI whose mpicc lies in DIR. What was found for another mpicc
+# is looked for again.
+function(loom_find_beside variable dir)
+  if(DEFINED ${variable}_FOUND_FOR)
+    list(GET ${variable}_FOUND_FOR 0 mpicc)
+    list(GET ${variable}_FOUND_FOR 1 found)
+    if(NOT mpicc STREQUAL LOOM_MPICC AND found STREQUAL "${${variable}}")
+      unset(${variable} CACHE)
+    endif()
+  endif()
+  find_program(${variable} NAMES ${ARGN} PATHS ${dir} NO_DEFAULT_PATH)
+  find_program(${variable} NAMES ${ARGN} NAMES_PER_DIR)
+  set(${variable}_FOUND_FOR "${LOOM_MPICC};${${variable}}" CACHE INTERNAL "")
+endfunction()
 
 # The wrapper and ompi_info describe the installation; what they write to stderr does not matter here.
 macro(loom_ask_openmpi out program)
@@ -17,14 +41,14 @@ endmacro()
 
 function(loom_find_openmpi)
   if(NOT LOOM_MPICC)
-    set(LOOM_OPENMPI_WHY_NOT "there is no mpicc on PATH; install Open MPI or set LOOM_MPICC" PARENT_SCOPE)
+    set(LOOM_OPENMPI_WHY_NOT "there is no mpicc of Open MPI on PATH; install Open MPI or set LOOM_MPICC" PARENT_SCOPE)
     return()
   endif()
 
   set(LOOM_OPENMPI_WHY_NOT "")
   cmake_path(GET LOOM_MPICC PARENT_PATH bin_dir)
-  find_program(LOOM_OMPI_INFO NAMES ompi_info HINTS ${bin_dir})
-  find_program(LOOM_MPIEXEC NAMES mpirun.openmpi mpirun HINTS ${bin_dir})
+  loom_find_beside(LOOM_OMPI_INFO ${bin_dir} ompi_info)
+  loom_find_beside(LOOM_MPIEXEC ${bin_dir} mpirun.openmpi mpirun)
   loom_ask_openmpi(include_dirs ${LOOM_MPICC} --showme:incdirs)
   loom_ask_openmpi(library_dirs ${LOOM_MPICC} --showme:libdirs)
   loom_ask_openmpi(library_names ${LOOM_MPICC} --showme:libs)
@@ -77,6 +101,12 @@ function(loom_find_openmpi)
   pkg_check_modules(LOOM_PMIX QUIET pmix)
   set(internal_include_dirs ${include_dirs} ${LOOM_PMIX_INCLUDE_DIRS}
       ${PROJECT_SOURCE_DIR}/component/mca/ompi_stubs)
+  # Headers may be installed after they were missed, and others stand in other folders.
+  set(compiled LOOM_OPENMPI_${version}_HEADERS_COMPILE)
+  if(NOT ${compiled} OR NOT "${LOOM_OPENMPI_HEADERS_IN}" STREQUAL "${internal_include_dirs}")
+    unset(${compiled} CACHE)
+  endif()
+  set(LOOM_OPENMPI_HEADERS_IN "${internal_include_dirs}" CACHE INTERNAL "")
   include(CheckCSourceCompiles)
   include(CMakePushCheckState)
   cmake_push_check_state(RESET)
@@ -85,9 +115,9 @@ function(loom_find_openmpi)
   check_c_source_compiles("#include \"ompi_config.h\"
     #include \"ompi/mca/coll/coll.h\"
     #include \"ompi/op/op.h\"
-    int main(void) { return 0; }" LOOM_OPENMPI_${version}_HEADERS_COMPILE)
+    int main(void) { return 0; }" ${compiled})
   cmake_pop_check_state()
-  if(NOT LOOM_OPENMPI_${version}_HEADERS_COMPILE)
+  if(NOT ${compiled})
     set(LOOM_OPENMPI_WHY_NOT "the internal headers of Open MPI ${version} in ${include_dirs} are missing or do not \
 compile (it must be configured --with-devel-headers; 5.0 and later need PMIx's headers too)" PARENT_SCOPE)
     return()
