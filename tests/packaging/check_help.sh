@@ -6,7 +6,7 @@ checked=0
 for script in $(cd "$1" && grep -rlI "^#!/usr/bin/env bash" scripts); do
   expected=$(awk 'NR > 1 && !/^#/ { exit } NR > 1' "$1/$script" | sed 's/^# \{0,1\}//')
   grep -q "sed -n '2,/^set" "$1/$script" || continue  # others say it in their own words
-  told=$("$(basename "$1")/$script" --help 2>&1 </dev/null) || true
+  told=$("$(basename "$1")/$script" --help </dev/null) || { echo "$script --help: exit code $?"; exit 1; }
   [[ $told == "$expected" ]] || { echo "$script --help says:"; diff <(echo "$told") <(echo "$expected"); exit 1; }
   checked=$((checked + 1))
 done
