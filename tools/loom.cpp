@@ -50,11 +50,19 @@ std::string failure(const CLI::App* app, const CLI::Error& error) {
   return loom::format("loom: {}\nSee {} --help.\n", error.what(), path);
 }
 
+/// Or kTrouble, where some of the output has not been written.
+int ended_with(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  loom::print(stderr, "loom: cannot write to stdout: {}.\n", std::strerror(errno));
+  return loom::tools::kTrouble;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   loom::ucx_transport::leave_signals_alone();
-  CLI::App app("loom: look at machines as loom sees them. All but doctor needs no MPI, and all of it no GPU.", "loom");
+  CLI::App app("loom: look at machines as loom sees them. All but doctor needs no MPI, and all of it no GPU.",
+               "loom");
   app.require_subcommand(1);
   app.set_version_flag("--version", "loom " LOOM_VERSION);
   app.failure_message(failure);
@@ -75,14 +83,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? loom::tools::kOk : loom::tools::kTrouble;
+    return app.exit(error) == 0 ? ended_with(loom::tools::kOk) : loom::tools::kTrouble;
   } catch (const std::exception& error) {
     loom::print(stderr, "loom: {}\n", error.what());
     return loom::tools::kTrouble;
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    loom::print(stderr, "loom: cannot write to stdout: {}.\n", std::strerror(errno));
-    return loom::tools::kTrouble;
-  }
-  return exit_code;
+  return ended_with(exit_code);
 }

@@ -196,7 +196,8 @@ void diff(const Options& options) {
     throw Error(ErrorCode::kBadInput, "stdin (-) can be one of the two machines only.");
   const System before = read(options, options.file).system, after = read(options, options.other).system;
   const std::vector<Difference> found =
-      differences(before, after, options.ignore_ids ? Ignore::kIds : Ignore::kNothing);
+      differences(before, after, options.ignore_ids ? Ignore::kIds : Ignore::kNothing,
+                  options.ranks ? CompareGpus::kOfRanks : CompareGpus::kAll);
   if (options.json) {
     write("-", to_json(found).dump(2) + "\n");
   } else {
@@ -208,7 +209,8 @@ void diff(const Options& options) {
                            : one.sign == '-' ? colours.red
                                              : colours.yellow,
                            one.text, colours.reset);
-    const char* same = options.ignore_ids ? "the same machine but for its ids\n" : "the same machine\n";
+    const std::string same = loom::format("the same machine{}{}\n", options.ranks ? " for these ranks" : "",
+                                          options.ignore_ids ? " but for its ids" : "");
     write("-", text + (found.empty() ? same : counted(found.size(), "difference") + "\n"));
   }
   if (!found.empty()) *options.exit_code = kFound;
@@ -218,13 +220,15 @@ CLI::App* add(CLI::App& topo, const std::shared_ptr<Options>& options, const cha
               const char* examples, void (*run)(const Options&)) {
   CLI::App* command = topo.add_subcommand(name, text);
   command->footer(std::string("Examples:\n") + examples);
-  add_model(*command, options->model);
-  command
-      ->add_flag("--color{always},--colour{always}", options->colour,
-                 "colours in text: --color, or --color=auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
   command->callback([options, run] { run(*options); });
   return command;
+}
+
+void add_colour(CLI::App* command, Options& options) {
+  command
+      ->add_flag("--color{always},--colour{always}", options.colour,
+                 "colours in text: --color, or --color=auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
 }
 
 void add_ranks(CLI::App* command, Options& options) {
@@ -259,6 +263,8 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
                           "  loom topo show dgx.xml --json | jq .paths\n"
                           "The matrix folds into the width of the terminal, or of COLUMNS.",
                           show);
+  add_model(*command, options->model);
+  add_colour(command, *options);
   add_file(command, *options);
   command->add_flag("--json", options->json, "nodes, links, paths and notes as JSON");
   command->add_flag("--all", options->all, "all GPUs and ports, however many");
@@ -268,6 +274,7 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
                 "  loom topo draw rack.xml --all > rack.svg         equal hosts each by itself\n"
                 "  loom topo draw --format dot | dot -Tpng > machine.png",
                 draw);
+  add_model(*command, options->model);
   add_file(command, *options);
   add_output(command, *options);
   command->add_flag("--all", options->all, "every host, where equal ones would be drawn as one");
@@ -278,6 +285,8 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
                 "  loom topo check dgx.xml          exit code 1 if there are warnings\n"
                 "  loom topo check --strict         hints count, too",
                 check_machine);
+  add_model(*command, options->model);
+  add_colour(command, *options);
   add_file(command, *options);
   command->add_flag("--json", options->json, "findings as JSON");
   command->add_flag("--strict", options->strict, "exit code 1 for hints, too");
@@ -287,6 +296,7 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
           "  loom topo convert --to nccl -o machine.xml       for NCCL_TOPO_FILE or coll_loom_topo_file\n"
           "  loom topo convert dgx.xml --to hwloc -o dgx-hwloc.xml && lstopo -i dgx-hwloc.xml",
           [](const Options& o) { convert(o); });
+  add_colour(command, *options);
   add_file(command, *options);
   command->add_option("--to", options->format, "nccl or hwloc")
       ->check(CLI::IsMember({"nccl", "hwloc"}))
@@ -298,6 +308,8 @@ void add_topo_command(CLI::App& loom, int& exit_code) {
                 "  loom topo diff node1.xml                this machine against what it was\n"
                 "  loom topo diff node1.xml node2.xml --ignore-ids",
                 diff);
+  add_model(*command, options->model);
+  add_colour(command, *options);
   command->add_option("BEFORE", options->file, "topology file; -: stdin")->required()->check(not_empty());
   command->add_option("AFTER", options->other, "topology file; -: stdin; without one: this machine")
       ->check(not_empty());

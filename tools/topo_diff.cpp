@@ -1,4 +1,4 @@
-// Unequal Systems always give at least one difference.
+// Unequal Systems always give at least one difference, unless something is ignored.
 #include "tools/topo_diff.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using namespace loom::topo;
 /// Nodes by name, on which both Systems agree; node numbers differ.
 class Names {
  public:
-  Names(const System& system, bool several_hosts, Ignore ignore)
+  Names(const System& system, bool several_hosts, Ignore ignore, CompareGpus gpus)
       : names_(static_cast<std::size_t>(system.size())) {
     std::map<std::string, int> copies;
     for (NodeId id = 0; id < system.size(); ++id) {
@@ -27,7 +27,8 @@ class Names {
       if (several_hosts && system.node(id).kind() != NodeKind::kNvSwitch)
         name += loom::format(" (host {})", system.node(id).host);
       if (const int copy = ++copies[name]; copy > 1) name += loom::format(" #{}", copy);
-      ids_[name] = id;
+      if (gpus == CompareGpus::kAll || kind != NodeKind::kGpu || system.node(id).gpu().rank != kNoRank)
+        ids_[name] = id;
       names_[static_cast<std::size_t>(id)] = std::move(name);
     }
   }
@@ -37,6 +38,9 @@ class Names {
     const auto entry = ids_.find(name);
     return entry == ids_.end() ? kNoNode : entry->second;
   }
+  bool leaves_out(NodeId id) const { return !ids_.contains(of(id)); }
+  bool leaves_out_any() const { return ids_.size() < names_.size(); }
+  /// Those that are compared.
   const std::map<std::string, NodeId>& all() const { return ids_; }
 
  private:
@@ -46,13 +50,13 @@ class Names {
 
 class Differences {
  public:
-  Differences(const System& a, const System& b, Ignore ignore)
+  Differences(const System& a, const System& b, Ignore ignore, CompareGpus gpus)
       : a_(a),
         b_(b),
         ignore_(ignore),
         several_(a.hosts().size() > 1 || b.hosts().size() > 1),
-        names_a_(a, several_, ignore),
-        names_b_(b, several_, ignore) {}
+        names_a_(a, several_, ignore, gpus),
+        names_b_(b, several_, ignore, gpus) {}
 
   std::vector<Difference> find() {
     compare_hosts();
@@ -64,7 +68,7 @@ class Differences {
     }
     for (const auto& [name, id] : names_b_.all())
       if (names_a_.find(name) == kNoNode) found_.push_back({'+', name, "", {}, {}, "+ " + name});
-    if (found_.empty() && ignore_ == Ignore::kNothing && !(a_ == b_))
+    if (found_.empty() && ignore_ == Ignore::kNothing && !leaves_out_any_ && !(a_ == b_))
       found_.push_back({'~',
                         "",
                         "order",
@@ -109,6 +113,7 @@ class Differences {
     without({"id", "parent", "label", "host"});
     // The links that these rows make are clearer than the rows.
     if (links_differ) without({"nvlinks", "c2c"});
+    if (leaves_out_any_) without({"nvlinks"});  // some may lead there
     if (ignore_ == Ignore::kIds) without({"bus_id", "bus_ids", "guid", "nvlinks", "peers"});
     json keys = old;
     keys.update(now);
@@ -125,7 +130,8 @@ class Differences {
     const auto links = [](const System& system, const Names& names, NodeId id) {
       std::map<std::string, float> gbps;
       for (const Link& link : system.links_of(id))
-        gbps[loom::format("{} to {}", name_of(link.type), names.of(link.to))] = link.gbps;
+        if (!names.leaves_out(link.to))
+          gbps[loom::format("{} to {}", name_of(link.type), names.of(link.to))] = link.gbps;
       return gbps;
     };
     const auto old = links(a_, names_a_, before), now = links(b_, names_b_, after);
@@ -146,13 +152,14 @@ class Differences {
   const Ignore ignore_;
   const bool several_;
   const Names names_a_, names_b_;
+  const bool leaves_out_any_ = names_a_.leaves_out_any() || names_b_.leaves_out_any();
   std::vector<Difference> found_;
 };
 
 }  // namespace
 
-std::vector<Difference> differences(const System& a, const System& b, Ignore ignore) {
-  return Differences(a, b, ignore).find();
+std::vector<Difference> differences(const System& a, const System& b, Ignore ignore, CompareGpus gpus) {
+  return Differences(a, b, ignore, gpus).find();
 }
 
 }  // namespace loom::tools

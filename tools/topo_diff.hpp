@@ -21,8 +21,12 @@ nlohmann::json to_json(const std::vector<Difference>& differences);
 
 /// What to ignore, for machines that are alike but not the same.
 enum class Ignore { kNothing, kIds };  ///< kIds: bus ids, GUIDs, host hashes
-/// How `b` differs from `a`. Empty for equal Systems, and, with kNothing, for no others.
+enum class CompareGpus {
+  kAll,
+  kOfRanks
+};  ///< kOfRanks: those without a rank, and links to them, are left out
+/// How `b` differs from `a`. Empty for equal Systems, and, with kNothing and kAll, for no others.
 std::vector<Difference> differences(const topo::System& a, const topo::System& b,
-                                    Ignore ignore = Ignore::kNothing);
+                                    Ignore ignore = Ignore::kNothing, CompareGpus gpus = CompareGpus::kAll);
 
 }  // namespace loom::tools

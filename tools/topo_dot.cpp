@@ -50,8 +50,10 @@ std::string to_dot(const System& system, const std::string& title, bool all) {
       "graph \"{}\" {{\n  node [shape=box, style=filled, fontname=\"Helvetica\"];\n  edge [fontsize=10];\n",
       in_quotes(title));
   const auto add = [&](NodeId id) {
-    text += loom::format("  n{} [label=\"{}\", fillcolor=\"{}\"];\n", id, in_quotes(label(system, id)),
-                         fill_of(system.node(id).kind()));
+    const Node& node = system.node(id);
+    const bool is_idle = node.kind() == NodeKind::kGpu && node.gpu().rank == kNoRank;
+    text += loom::format("  n{} [label=\"{}{}\", fillcolor=\"{}\"];\n", id, in_quotes(label(system, id)),
+                         is_idle ? ", no rank" : "", is_idle ? "#eef0ec" : fill_of(node.kind()));
   };
   const bool several = system.hosts().size() > 1;
   std::vector<std::vector<NodeId>> nodes_of(system.hosts().size());

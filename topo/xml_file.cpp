@@ -112,8 +112,7 @@ std::string read_text_file(const std::string& path, std::size_t limit) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     throw Error(ErrorCode::kBadInput, loom::format("{}: {}.", path, std::strerror(errno)));
-  if (S_ISDIR(status.st_mode))
-    throw Error(ErrorCode::kBadInput, loom::format("{}: this is a folder, not a topology file.", path));
+  if (S_ISDIR(status.st_mode)) throw Error(ErrorCode::kBadInput, loom::format("{}: this is a folder.", path));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::kBadInput, loom::format("{}: {}.", path, std::strerror(errno)));
   // Reads what there is, not what stat says: pipes and /proc files say 0.

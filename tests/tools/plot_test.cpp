@@ -78,12 +78,15 @@ TEST_F(Plots, KeepFormsApart) {
 }
 
 TEST_F(Plots, RefuseWhatIsNoMeasurement) {
-  expect_refused(temporary("absent"), "cannot be read");
+  expect_refused(temporary("absent"), "absent: No such file or directory");
+  expect_refused("/tmp", "/tmp: this is a folder");
   expect_refused(temporary("a", "no json"), "is not what loom_bench --json writes");
   expect_refused(temporary("b", "[1]"), "is not what loom_bench --json writes");
   expect_refused(temporary("c", R"({"program": "loom_bench", "format": 2})"), "format 2");
   expect_refused(temporary("d", R"({"program": "loom_bench", "format": 1})"), "is not whole");
   expect_refused(temporary("e", results("bcast", "")), "no results");
+  const std::string odd = temporary("f", R"({"program": 5})");
+  expect_refused(odd, (odd + " is not whole").c_str());
 }
 
 TEST_F(Plots, NameTheirCurves) {

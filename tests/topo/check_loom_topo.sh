@@ -56,8 +56,13 @@ for command in show check 'diff --json' diff draw 'convert --to nccl'; do
   other=
   [[ $command == diff* ]] && other=$data/dgxa100.xml
   # shellcheck disable=SC2086
-  expect 2 'cannot write' bash -c '"$@" >/dev/full' _ "$loom" topo $command "$data/dgx1v.xml" $other
+  expect 2 'cannot write to stdout: No space left on device' bash -c '"$@" >/dev/full' _ "$loom" topo $command "$data/dgx1v.xml" $other
 done
+for words in --help --version 'topo convert --help'; do
+  # shellcheck disable=SC2086
+  expect 2 'cannot write to stdout: No space left on device' bash -c '"$@" >/dev/full' _ "$loom" $words
+done
+expect 2 '' bash -c '"$@" 2>/dev/full' _ "$loom" topo show nowhere.xml
 # Notes are told once, and are part of the JSON.
 printf '<system version="1"><cpu numaid="0" affinity="1" arch="arm64"><pci busid="0000:01:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="0" sm="90" gdr="1" rank="0"/></pci><pci busid="0000:02:00.0" class="0x030200" link_speed="" link_width="0"><gpu dev="1" sm="90" gdr="1" rank="1"/></pci><novelty/></cpu></system>' >"$work/gaps.xml"
 expect 1 'warning GPU 0, GPU 1, each: Its PCI link' "$loom" topo check "$work/gaps.xml"
@@ -138,6 +143,21 @@ expect 0 'the same machine but for its ids' "$loom" topo diff --ignore-ids "$dat
 expect 1 '"attribute": "guid"' "$loom" topo diff --json "$data/dgxh100.xml" "$work/other.xml"
 expect 2 'stdin' "$loom" topo diff - -
 expect 1 '1 difference$' "$loom" topo diff "$data/dgx1v.xml" <(sed '0,/modelid="79"/s//modelid="80"/' "$data/dgx1v.xml") --ranks 0-7
+# Of the GPUs only those of the ranks are compared; a picture says which those are.
+sed -e '/dev="3" sm=/s/sm="70"/sm="80"/' -e '0,/0b:00.0" count="2"/s//0b:00.0" count="1"/' "$data/dgx1v.xml" >"$work/gpu3.xml"
+expect 1 '2 differences$' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml"
+expect 1 '2 differences$' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml" --ranks 0,3
+expect 1 '^~ GPU 3: compute_capability' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml" --ranks 1-3
+expect 1 '1 difference$' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml" --ranks 1-3
+expect 0 'the same machine for these ranks$' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml" --ranks 0-2,4-7
+expect 0 'the same machine for these ranks but for its ids$' "$loom" topo diff "$data/dgx1v.xml" "$work/gpu3.xml" --ranks 0-2 --ignore-ids
+expect 0 'GPU 3, no rank' "$loom" topo draw "$data/dgx1v.xml" --format dot --ranks 0-2
+[[ $(grep -c 'no rank' "$work/out") -eq 5 ]]
+expect 0 '^graph ' "$loom" topo draw "$data/dgx1v.xml" --format dot
+[[ $(grep -c 'no rank' "$work/out") -eq 0 ]]
+# Options where they do nothing are none.
+expect 2 'color' "$loom" topo draw "$data/dgx1v.xml" --color
+expect 2 'model' "$loom" topo convert "$data/dgx1v.xml" --to hwloc --model nccl
 echo '<system version="1"><cpu numaid="x"/></system>' >"$work/bad.xml"
 expect 2 'bad.xml:1: <cpu numaid="x">' "$loom" topo check "$work/bad.xml"
 echo "loom topo: all as expected"

@@ -1,14 +1,13 @@
 #include "tools/plot/measurements.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "tools/words.hpp"
+#include "topo/xml_file.hpp"
 
 namespace loom::tools {
 namespace {
@@ -16,12 +15,9 @@ namespace {
 using nlohmann::json;
 
 json parse(const std::string& file) {
-  std::ifstream stream;
-  if (file != "-") {
-    stream.open(file);
-    if (!stream) throw Error(ErrorCode::kBadInput, loom::format("{} cannot be read.", file));
-  }
-  json parsed = json::parse(file == "-" ? std::cin : stream, nullptr, false);
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  json parsed =
+      json::parse(topo::read_text_file(file == "-" ? "/dev/stdin" : file, kMostBytes), nullptr, false);
   if (parsed.is_discarded() || !parsed.is_object() || parsed.value("program", "") != "loom_bench")
     throw Error(ErrorCode::kBadInput, loom::format("{} is not what loom_bench --json writes.", file));
   if (parsed.value("format", 0) != 1)
@@ -87,8 +83,8 @@ double ratio_at(const Measurement& measurement, double bytes) {
 std::vector<Measurement> read_measurements(const std::vector<std::string>& files) {
   std::vector<Measurement> all;
   for (const std::string& file : files) {
-    const json parsed = parse(file);
     try {
+      const json parsed = parse(file);
       const std::string title = title_of(parsed.at("options")), where = where_of(parsed.at("environment"));
       const bool is_on = parsed.at("environment").value("loom", "enabled") == "enabled";
       const std::string name = is_on ? Measurement::kLoom : "as is: loom is off";

@@ -76,6 +76,7 @@ expect 0 '"links": "exchange"' "${gpus[@]}" --json
 for field in '"ll128": true' '"all_gather_gbps": ' '"channels": "8 GPUs, NVSwitch' '"predicted_us": ' '"probes_staging": ' '"runner_up": ' '"staged": '; do
   grep -Fq -- "$field" "$work/out" || { echo "no $field in the JSON" >&2; exit 1; }
 done
+expect 2 "$work: this is a folder.\$" --tune-file "$work"
 
 # machines that have none
 echo '<system version="1"><cpu numaid="0" affinity="00ff" arch="x86_64"/></system>' >"$work/without.xml"
