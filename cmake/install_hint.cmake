@@ -3,14 +3,24 @@
 if(plugin_dir OR NOT "$ENV{DESTDIR}" STREQUAL "")
   return()
 endif()
-set(path ${component_dir})
+# As a shell takes it.
+function(shell_word result text)
+  if(text MATCHES "[^A-Za-z0-9_./:+-]")
+    string(REPLACE "'" "'\\''" text "${text}")
+    set(text "'${text}'")
+  endif()
+  set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+set(path "${component_dir}")
 set(options "")
 if(openmpi_version VERSION_GREATER_EQUAL 5)
   # mpirun 5.0 may replace the component path of its ranks by its own, even where Open MPI looks there by itself. PMIx reads the
   # same path, and remarks on what it cannot use there.
+  shell_word(path "${path}")
   set(options "--mca mca_base_component_path ${path} --pmixmca mca_base_component_show_load_errors none ")
 elseif(NOT component_dir STREQUAL openmpi_component_dir AND NOT component_dir STREQUAL "$ENV{HOME}/.openmpi/components")
   string(APPEND path ":${openmpi_component_dir}")  # its own components are there, and not in the library
+  shell_word(path "${path}")
   set(options "--mca mca_base_component_path ${path} ")
 endif()
 message(STATUS "Run programs with loom: mpirun ${options}--mca coll_loom_enable 1 ./app")

@@ -67,6 +67,7 @@ int main(int argc, char** argv) {
   /* Bytes of the calls that loom has carried, by collective: docs/parameters.md has their order. */
   enum { ALLREDUCE = 0 };
   struct counter carried = open_counter("coll_loom_bytes");
+  struct counter declined = open_counter("coll_loom_declined"); /* communicators whose set-up failed */
 
   MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 
@@ -74,12 +75,14 @@ int main(int argc, char** argv) {
   if (sum != expected) fprintf(stderr, "rank %d: the sum is %d, expected %d\n", rank, sum, expected);
   if (rank == 0) {
     const char* carrier = carried.handle == MPI_T_PVAR_HANDLE_NULL ? "Open MPI alone: loom is not loaded"
-                          : read_counter(&carried, ALLREDUCE) > 0
-                              ? "loom"
+                          : read_counter(&carried, ALLREDUCE) > 0  ? "loom"
+                          : declined.handle != MPI_T_PVAR_HANDLE_NULL && read_counter(&declined, 0) > 0
+                              ? "Open MPI's own component: loom could not be set up: see its message"
                               : "Open MPI's own component: loom is loaded, but off (coll_loom_enable) or "
                                 "without a reason to take the call (coll_loom_verbose 2 says it)";
     printf("The sum of the numbers of %d ranks is %d, carried by %s.\n", size, sum, carrier);
   }
+  close_counter(&declined);
   close_counter(&carried);
   MPI_Finalize();
   return sum == expected ? 0 : 1;

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "component/select/tune.hpp"
 #include "device/cuda/images.hpp"
 #include "tools/commands.hpp"
 #include "tools/doctor/local_job.hpp"
@@ -89,15 +88,6 @@ bool is_rank_of_job() {
          (std::getenv("PMIX_RANK") != nullptr && tasks != nullptr && parsed<int>(tasks).value_or(1) > 1);
 }
 
-/// Ranks would fall back on rules that they cannot read.
-void check_rules(const OpenMpi& open_mpi, Findings& findings) {
-  try {
-    Tune::parse(open_mpi.rules, "coll_loom_tune");
-  } catch (const Error& error) {
-    findings.fails("parameters", error.what(), "docs/algorithms.md has the grammar");
-  }
-}
-
 void doctor(const Options& options) {
   if (is_rank_of_job()) become_rank();
   Findings findings;
@@ -106,7 +96,6 @@ void doctor(const Options& options) {
                                              .plugin_folder = plugin_folder(),
                                              .own_folder = LOOM_OPENMPI_COMPONENT_DIR},
                                             findings);
-  check_rules(open_mpi, findings);
   look_at_host(findings);
   const auto ports = ucx_transport::ports();
   look_at_network(ports, findings);

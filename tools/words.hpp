@@ -17,6 +17,19 @@ std::string counted(Count count, std::string_view what) {
   return loom::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// As a shell takes it: in quotes where it has to be.
+inline std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:+-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text)
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  return quoted + "'";
+}
+
 /// "0-3,6" of ascending numbers.
 inline std::string ranges_text(const std::vector<int>& numbers) {
   std::string text;

@@ -1,39 +1,15 @@
 /* coll_loom_include and coll_loom_exclude: which collectives loom may carry. */
-#include <string.h>
-
 #include "component/mca/coll_loom.h"
 
 static bool refused[LOOM_COLLECTIVE_COUNT];
 static char bad_name[64];
 static const char* bad_variable;
 
-static int collective_named(const char* name, size_t length) {
-  for (int collective = 0; collective < LOOM_COLLECTIVE_COUNT; ++collective) {
-    const char* const known = loom_collective_name((enum loom_collective)collective);
-    if (strlen(known) == length && strncmp(known, name, length) == 0) return collective;
-  }
-  return -1;
-}
-
-/* Marks the collectives that a list names; after a ^, those that it does not name. False: one name is no
- * collective. */
+/* False: one name is no collective. */
 static bool read_list(const char* variable, const char* list, bool named[LOOM_COLLECTIVE_COUNT]) {
-  const bool opposite = *list == '^';
-  for (int i = 0; i < LOOM_COLLECTIVE_COUNT; ++i) named[i] = opposite;
-  for (const char* name = list + opposite; *name != '\0';) {
-    name += strspn(name, ", ");
-    const size_t length = strcspn(name, ", ");
-    if (length == 0) break;
-    const int collective = collective_named(name, length);
-    if (collective < 0) {
-      snprintf(bad_name, sizeof bad_name, "%.*s", (int)length, name);
-      bad_variable = variable;
-      return false;
-    }
-    named[collective] = !opposite;
-    name += length;
-  }
-  return true;
+  if (coll_loom_read_list(list, named, bad_name, sizeof bad_name)) return true;
+  bad_variable = variable;
+  return false;
 }
 
 static bool is_set(const char* list) {

@@ -114,6 +114,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .type = COLL_LOOM_STRING,
      .level = 4,
      .at = AT(include),
+     .lists_collectives = true,
      .same_on_all_ranks = true,
      .help = "Collectives that loom may carry, by name, such as allreduce,bcast; after a ^ those that it may "
              "not. Empty: all. A name stands for the blocking, the nonblocking and the persistent form"},
@@ -121,6 +122,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .type = COLL_LOOM_STRING,
      .level = 4,
      .at = AT(exclude),
+     .lists_collectives = true,
      .same_on_all_ranks = true,
      .help = "Collectives that loom may not carry, by name, such as allreduce,bcast; after a ^ the only ones "
              "that it may. Empty: none. A name stands for the blocking, the nonblocking and the persistent "
@@ -270,6 +272,10 @@ void coll_loom_set_default(const struct coll_loom_variable* variable, struct col
   }
 }
 
+static bool is_number_in_range(const struct coll_loom_variable* variable, double number) {
+  return number >= variable->lowest && number <= variable->highest; /* not NaN */
+}
+
 static bool is_in_range(const struct coll_loom_variable* variable, const void* at) {
   switch (variable->type) {
     case COLL_LOOM_BOOL:
@@ -277,10 +283,8 @@ static bool is_in_range(const struct coll_loom_variable* variable, const void* a
       return true; /* Open MPI has seen to that */
     case COLL_LOOM_STRING:
       return variable->words == NULL || is_word(variable->words, *(char* const*)at);
-    default: {
-      const double number = number_at(variable, at);
-      return number >= variable->lowest && number <= variable->highest; /* not NaN */
-    }
+    default:
+      return is_number_in_range(variable, number_at(variable, at));
   }
 }
 
@@ -312,6 +316,49 @@ bool coll_loom_reads_whole(const struct coll_loom_variable* variable, const char
   if (variable->type == COLL_LOOM_SECONDS) return strcmp(rest, "") == 0 || strcmp(rest, "s") == 0;
   if (*rest != '\0' && strchr("kKmMgG", *rest) != NULL) ++rest;
   return strcmp(rest, "") == 0 || strcasecmp(rest, "b") == 0 || strcasecmp(rest, "ib") == 0;
+}
+
+static int collective_named(const char* name, size_t length) {
+  for (int collective = 0; collective < LOOM_COLLECTIVE_COUNT; ++collective) {
+    const char* const known = loom_collective_name((enum loom_collective)collective);
+    if (strlen(known) == length && strncmp(known, name, length) == 0) return collective;
+  }
+  return -1;
+}
+
+bool coll_loom_read_list(const char* list, bool* named, char* bad, size_t bad_bytes) {
+  const bool opposite = *list == '^';
+  for (int i = 0; i < LOOM_COLLECTIVE_COUNT; ++i) named[i] = opposite;
+  for (const char* name = list + opposite; *name != '\0';) {
+    name += strspn(name, ", ");
+    const size_t length = strcspn(name, ", ");
+    if (length == 0) break;
+    const int collective = collective_named(name, length);
+    if (collective < 0) {
+      snprintf(bad, bad_bytes, "%.*s", (int)length, name);
+      return false;
+    }
+    named[collective] = !opposite;
+    name += length;
+  }
+  return true;
+}
+
+bool coll_loom_takes_text(const struct coll_loom_variable* variable, const char* text) {
+  if (variable->lists_collectives) {
+    bool named[LOOM_COLLECTIVE_COUNT];
+    return coll_loom_read_list(text, named, NULL, 0);
+  }
+  if (variable->words != NULL && variable->type == COLL_LOOM_STRING) return is_word(variable->words, text);
+  if (!is_number(variable)) return true;
+  if (variable->type == COLL_LOOM_SECONDS) return is_number_in_range(variable, strtod(text, NULL));
+  char* rest;
+  const long long number = (long long)strtoull(text, &rest, 0); /* signed as in number_at() */
+  const int power = *rest == 'k' || *rest == 'K'   ? 10
+                    : *rest == 'm' || *rest == 'M' ? 20
+                    : *rest == 'g' || *rest == 'G' ? 30
+                                                   : 0;
+  return is_number_in_range(variable, ldexp((double)number, power));
 }
 
 /* A variable's text where it can be known: mpirun puts what --mca says into the environment; texts of

@@ -59,6 +59,7 @@ struct coll_loom_variable {
   double initial;         /* the default: a number, or the value of a word; other strings are empty */
   double lowest, highest; /* of numbers */
   const struct coll_loom_word* words;
+  bool lists_collectives; /* names of them, as coll_loom_read_list() reads them */
   bool same_on_all_ranks;
   bool settable;    /* while the program runs */
   const char* help; /* {algorithms} stands for their names */
@@ -77,6 +78,14 @@ void coll_loom_correct(struct coll_loom_variables* values, char* report, size_t 
 
 /* Whether Open MPI takes a variable's text as it is written; true of all but numbers. */
 bool coll_loom_reads_whole(const struct coll_loom_variable* variable, const char* text);
+
+/* Whether a text that is taken as it is written is in range, or a list of collectives; else loom ignores it.
+ */
+bool coll_loom_takes_text(const struct coll_loom_variable* variable, const char* text);
+
+/* Marks the collectives, of LOOM_COLLECTIVE_COUNT, that a list names; after a ^, those that it does not name.
+ * False: bad is a name of the list that is no collective. */
+bool coll_loom_read_list(const char* list, bool* named, char* bad, size_t bad_bytes);
 
 /* Texts for users: the help, with the names; "256 MiB"; "0 to 100". */
 void coll_loom_write_help(const struct coll_loom_variable* variable, char* text, size_t bytes);

@@ -18,6 +18,9 @@ expect 'mpirun --mca coll_loom_enable 1 ./app' 4.1.4 /home/me/.openmpi/component
 expect 'mpirun --mca mca_base_component_path /opt/components:/own --mca coll_loom_enable 1 ./app' 4.1.4 /opt/components
 expect "mpirun --mca mca_base_component_path /own $quiet" 5.0.7 /own
 expect "mpirun --mca mca_base_component_path /home/me/.openmpi/components $quiet" 6.0.0 /home/me/.openmpi/components
+expect "mca_base_component_path '/opt/my components:/own' --mca" 4.1.4 '/opt/my components'
+expect "mca_base_component_path '/a;\$b/it'\\''s' --pmixmca" 5.0.7 "/a;\$b/it's"
+expect "OMPI_MCA_mca_base_component_path='/opt/my components' in the environment" 5.0.7 '/opt/my components'
 expect 'OMPI_MCA_mca_base_component_path=/own in the environment' 5.0.7 /own
 expect 'loom and loom_bench are in /opt/loom/bin, which is not on PATH' 4.1.4 /own -DCMAKE_INSTALL_PREFIX=/opt/loom
 PATH=$PATH:/opt/loom/bin

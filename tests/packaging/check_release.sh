@@ -47,6 +47,9 @@ refused "a tag v9.8.7 already" 9.8.7
 refused "nothing under" 9.8.8
 (cd "$work/out" && sha256sum --check --quiet loom-9.8.7.tar.gz.sha256)
 git archive --format=tar --prefix=loom-9.8.7/ v9.8.7 | gzip -n -9 | cmp - "$work/out/loom-9.8.7.tar.gz"
+for file in LICENSE THIRD-PARTY-NOTICES; do
+  tar -xzOf "$work/out/loom-9.8.7.tar.gz" "loom-9.8.7/$file" | cmp - "$file"
+done
 if tar -tzf "$work/out/loom-9.8.7.tar.gz" | grep -E '^loom-9.8.7/(\.git/|\.ci/|build/)'; then echo "it holds what is no source"; exit 1; fi
 something_new
 refused "9.8.6 is not above the last version, 9.8.7" 9.8.6

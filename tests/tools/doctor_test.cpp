@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -219,6 +220,49 @@ coll_loom_overlap_bytes=64k
   EXPECT_THAT(findings_.all(), Not(Contains(Field(&Finding::what, HasSubstr("5 min")))));
 }
 
+TEST_F(Doctor, WarnsOfValuesThatLoomDoesNotTake) {
+  const std::vector<std::array<const char*, 3>> wrong = {
+      {"timeout", "-5", "is out of range (0 or more); loom takes 0"},
+      {"priority", "500", "is out of range (0 to 100); loom takes 90"},
+      {"priority", "1k", "is out of range (0 to 100); loom takes 90"},
+      {"verbose", "-3", "is out of range (0 or more); loom takes 0"},
+      {"lane_bytes", "-1", "is out of range (0 or more); loom takes 64 MiB"},
+      {"memory", "banana", "is out of range (auto, host); loom takes auto"},
+      {"exclude", "bcast,foo", "names \"foo\", which is no collective; loom ignores it"},
+      {"include", "^foo", "names \"foo\", which is no collective; loom ignores it"}};
+  const auto look_with = [&](const std::string& name, const std::string& value) {
+    findings_ = {};
+    const std::string variable = "coll_loom_" + name, parameter = "; echo mca:coll:loom:param:" + variable;
+    ::setenv(("OMPI_MCA_" + variable).c_str(), value.c_str(), 1);
+    look(ompi_info("4.1.4", "true",
+                   kEnabled + parameter + ":value:'" + value + "'" + parameter + ":source:environment"));
+    ::unsetenv(("OMPI_MCA_" + variable).c_str());
+  };
+  for (const auto& [name, value, what] : wrong) {
+    look_with(name, value);
+    EXPECT_THAT(findings_.all(),
+                says(Verdict::kWarning, "parameters",
+                     std::string("coll_loom_") + name + " = " + value + " (environment) " + what));
+    EXPECT_THAT(findings_.all(), Not(says(Verdict::kFine, "parameters", name)));
+  }
+  for (const auto& [name, value] :
+       {std::pair("timeout", "0.5"), std::pair("priority", "100"), std::pair("verbose", "2"),
+        std::pair("lane_bytes", "3g"), std::pair("memory", "host"), std::pair("exclude", "^bcast, alltoall"),
+        std::pair("tune", "all:ring")}) {
+    look_with(name, value);
+    EXPECT_THAT(findings_.all(), says(Verdict::kFine, "parameters", name));
+    EXPECT_THAT(findings_.all(), Not(says(Verdict::kWarning, "parameters", "")));
+  }
+}
+
+TEST_F(Doctor, TellsOfWrongRulesOnce) {
+  look(ompi_info("4.1.4", "true",
+                 std::string(kEnabled) + "; echo mca:coll:loom:param:coll_loom_tune:value:all:rings; echo "
+                                         "mca:coll:loom:param:coll_loom_tune:source:environment"));
+  EXPECT_THAT(findings_.all(), says(Verdict::kFails, "parameters", "rings"));
+  EXPECT_THAT(findings_.all(), Not(says(Verdict::kFine, "parameters", "coll_loom_tune")));
+}
+
 TEST_F(Doctor, NamesTheFileFromWhichMpirunHasAVariable) {
   const std::string file = temporary("mca-params.conf", "coll_loom_timeout = abc\ncoll_loom_priority = 5\n");
   ::setenv("OMPI_MCA_coll_loom_timeout", "abc", 1);
@@ -296,6 +340,14 @@ TEST_F(Doctor, SaysThatRanksDoNotLookWhereOpenMpiFindsThePlugin) {
               Field(&Finding::cure, HasSubstr(options + "; or OMPI_MCA_mca_base_component_path=" + folder_))),
           Finding{Verdict::kFine, "calls", "by loom", ""}));
   EXPECT_EQ(findings_.options(), options);
+}
+
+TEST_F(Doctor, QuotesPathsForTheShell) {
+  EXPECT_EQ(component_path_options("4.1.4", "/opt/loom-1.2/lib:/usr/lib/c++_x"),
+            "--mca mca_base_component_path /opt/loom-1.2/lib:/usr/lib/c++_x");
+  EXPECT_EQ(component_path_options("4.1.4", "/my folder:$x/it's"),
+            "--mca mca_base_component_path '/my folder:$x/it'\\''s'");
+  EXPECT_EQ(component_path_words("4.1.4", "/my folder")[2], "/my folder");
 }
 
 TEST_F(Doctor, TellsWhatIsWrongOnceTheRanksFindThePlugin) {

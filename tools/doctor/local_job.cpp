@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "tools/doctor/report.hpp"
 #include "tools/doctor/subprocess.hpp"
+#include "tools/words.hpp"
 
 namespace loom::tools {
 namespace {
@@ -61,7 +62,7 @@ class LocalJobCheck {
             "ranks",
             loom::format("mpirun's ranks do not look where the plugin is, {}", open_mpi_.plugin_path),
             loom::format("mpirun {}; or OMPI_MCA_mca_base_component_path={} in the environment", options,
-                         open_mpi_.plugin_path));
+                         shell_word(open_mpi_.plugin_path)));
         findings_.need_options(options);
         outcome = std::move(again);
       }
@@ -112,7 +113,7 @@ class LocalJobCheck {
         loom::format("a job of {} ranks fails: {}", job_.ranks, last_words_of(ended.err));
     if (findings_.turn_to_failure(kSharedMemoryTopic, failure)) return;
     findings_.fails("job", failure,
-                    loom::format("see what it says: mpirun -n {} {}", job_.ranks, job_.program));
+                    loom::format("see what it says: mpirun -n {} {}", job_.ranks, shell_word(job_.program)));
   }
 
   const LocalJob& job_;

@@ -9,10 +9,13 @@
 #include <map>
 #include <sstream>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
+#include "component/select/tune.hpp"
 #include "tools/doctor/elf_file.hpp"
 #include "tools/doctor/settings.hpp"
 #include "tools/doctor/subprocess.hpp"
+#include "tools/words.hpp"
 
 namespace loom::tools {
 namespace {
@@ -20,6 +23,7 @@ namespace {
 constexpr std::chrono::seconds kLimit{30};
 constexpr const char* kPluginFile = "mca_coll_loom.so";
 constexpr const char* kPathVariable = "OMPI_MCA_mca_base_component_path";
+constexpr const char* kRules = "coll_loom_tune";
 constexpr const char* kInstallAgain = "the file is damaged: cmake --install, or install the package again";
 
 std::vector<std::string> folders_in(const std::string& path) {
@@ -302,15 +306,27 @@ class OpenMpiCheck {
       const auto found = parameters_.find(name);
       return found == parameters_.end() ? std::nullopt : std::optional(found->second.value);
     };
-    const auto not_as_written = look_at_settings(settings_of_loom(files_in(files)), taken, findings_);
-    if (const auto tune = parameters_.find("coll_loom_tune"); tune != parameters_.end())
-      found_.rules = tune->second.value;
+    auto not_as_written = look_at_settings(settings_of_loom(files_in(files)), taken, findings_);
+    if (!look_at_rules()) not_as_written.push_back(kRules);
     std::vector<std::string> set;
     for (const auto& [name, parameter] : parameters_)
       if (name != "coll_loom_enable" && !parameter.source.starts_with("default") &&
           std::ranges::find(not_as_written, name) == not_as_written.end())
         set.push_back(loom::format("{} = {} ({})", name, parameter.value, parameter.source));
     if (!set.empty()) findings_.fine("parameters", loom::join(set, ", "));
+  }
+
+  /// Ranks would fall back on rules that they cannot read.
+  bool look_at_rules() {
+    const auto rules = parameters_.find(kRules);
+    if (rules == parameters_.end()) return true;
+    try {
+      Tune::parse(rules->second.value, kRules);
+      return true;
+    } catch (const Error& error) {
+      findings_.fails("parameters", error.what(), "docs/algorithms.md has the grammar");
+      return false;
+    }
   }
 
   /// mpirun refuses root unless it is told twice.
@@ -384,7 +400,9 @@ std::vector<std::string> component_path_words(const std::string& version, const 
   return words;
 }
 std::string component_path_options(const std::string& version, const std::string& path) {
-  return loom::join(component_path_words(version, path), " ");
+  std::vector<std::string> words = component_path_words(version, path);
+  std::ranges::transform(words, words.begin(), shell_word);
+  return loom::join(words, " ");
 }
 
 OpenMpi look_at_open_mpi(const OpenMpiSources& sources, Findings& findings) {

@@ -21,7 +21,6 @@ struct OpenMpiSources {
 struct OpenMpi {
   std::string version;                ///< empty: there is none
   bool has_plugin = false;            ///< it loads
-  std::string rules{};                ///< coll_loom_tune
   std::optional<std::string> path{};  ///< that mpirun must be told for that: mca_base_component_path
   std::string plugin_path{};          ///< such a path for where the plugin lies, needed or not
 };
@@ -34,7 +33,7 @@ std::vector<std::string> component_folders(const std::string& home_folder, const
 /// folder, and not in the library.
 std::string component_path(const std::string& version, const std::string& folder,
                            const std::string& own_folder);
-/// Of mpirun, for this path: words of a command line, and as text.
+/// Of mpirun, for this path: words of a command line, and as text for a shell.
 std::vector<std::string> component_path_words(const std::string& version, const std::string& path);
 std::string component_path_options(const std::string& version, const std::string& path);
 

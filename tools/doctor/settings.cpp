@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <numeric>
 #include <sstream>
 
 #include "base/format.hpp"
+#include "component/core.h"
 #include "component/mca/variables.h"
 #include "tools/words.hpp"
 
@@ -65,6 +67,20 @@ const coll_loom_variable* variable_named(const std::string& name) {
 std::string short_number(const std::string& text) {
   const auto number = parsed<double>(text);
   return number ? loom::format("{}", *number) : text;
+}
+
+/// What loom makes of a value that it does not take.
+std::string ignored(const coll_loom_variable& variable, const std::string& text) {
+  char part[256];
+  if (variable.lists_collectives) {
+    std::array<bool, LOOM_COLLECTIVE_COUNT> named;
+    coll_loom_read_list(text.c_str(), named.data(), part, sizeof(part));
+    return loom::format("names \"{}\", which is no collective; loom ignores it", part);
+  }
+  coll_loom_write_range(&variable, part, sizeof(part));
+  std::string what = loom::format("is out of range ({}); loom takes ", part);
+  coll_loom_write_default(&variable, part, sizeof(part));
+  return what + part;
 }
 
 }  // namespace
@@ -126,11 +142,19 @@ std::vector<std::string> look_at_settings(
       continue;
     }
     const coll_loom_variable* const variable = variable_named(name);
-    if (variable == nullptr || coll_loom_reads_whole(variable, text.c_str())) continue;
+    if (variable == nullptr) continue;
+    const std::string setting =
+        loom::format("{} = {} ({})", name, text, where.empty() ? "environment" : where);
+    const bool is_read = coll_loom_reads_whole(variable, text.c_str());
+    if (is_read && coll_loom_takes_text(variable, text.c_str())) continue;
     not_as_written.push_back(name);
+    if (is_read) {
+      findings.warn("parameters", loom::format("{} {}", setting, ignored(*variable, text)),
+                    "correct it there; docs/parameters.md has what it takes");
+      continue;
+    }
     findings.warn("parameters",
-                  loom::format("{} = {} ({}) is not a number; Open MPI takes it as {}", name, text,
-                               where.empty() ? "environment" : where, short_number(*value)),
+                  loom::format("{} is not a number; Open MPI takes it as {}", setting, short_number(*value)),
                   variable->type == COLL_LOOM_SECONDS
                       ? "a number of seconds, such as 60 or 0.5"
                       : "a whole number; k, m or g behind it are KiB, MiB or GiB, such as 1536k");
