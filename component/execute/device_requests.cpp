@@ -313,10 +313,12 @@ void DeviceCalls::mark_program(DeviceOperation& operation) const noexcept {
   }
 }
 
-/// Whether there is no work of the program in its default stream.
+/// Whether there is no work of the program in its default stream, and none is being captured.
 bool DeviceCalls::is_idle(const Owner& owner) const {
   constexpr std::chrono::milliseconds kPatience{3};
-  const ProgramMark mark(member_.process.staging()->driver(), owner);
+  const device::cuda::Driver& driver = member_.process.staging()->driver();
+  if (driver.is_legacy_stream_forbidden(owner)) return false;
+  const ProgramMark mark(driver, owner);
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!mark.has_passed()) {
     if (std::chrono::steady_clock::now() > until) return false;

@@ -49,6 +49,8 @@ class PackedCall {
   void pack(const device::cuda::ProgramMark* after);
   void unpack();
   bool is_done() const { return !moves_ || stream_->is_idle(); }
+  /// The context of its stream and its memory has ended, as by cudaDeviceReset(): both are gone.
+  bool has_lost_gpu() const { return gpu_ && !gpu_->is_alive(); }
 
  private:
   struct Side {

@@ -66,7 +66,7 @@ PackedCalls::Lease PackedCalls::lend_without_freeing(const device::Call& call, i
 /// One whose call has failed may still be at work: to end it waits for that.
 void PackedCalls::take_back(std::unique_ptr<PackedCall> call) noexcept {
   without_failing([&] {
-    if (!call->is_done()) return;
+    if (call->has_lost_gpu() || !call->is_done()) return;
     const MutexLock lock(mutex_);
     std::vector<std::unique_ptr<PackedCall>>& kept = call->lacks() ? lacking_ : idle_;
     // To free memory may wait for the GPU, and this may not.

@@ -27,6 +27,9 @@ constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9,
 constexpr unsigned kHostMemory = 1, kDeviceMemory = 2, kUnifiedMemory = 4;
 constexpr unsigned kRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
 constexpr int kRelaxedCaptures = 2;        // CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr Result kCaptureImplicit = 906;   // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+constexpr unsigned kDefaultStream = 0;     // CU_STREAM_DEFAULT: it synchronises with the legacy one
+constexpr unsigned kUntimedEvent = 2;      // CU_EVENT_DISABLE_TIMING
 constexpr std::size_t kMaxPitch =
     std::numeric_limits<std::int32_t>::max();  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs
 void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
@@ -78,6 +81,12 @@ struct Driver::Functions {
   Result (*get_context)(void**);
   Result (*get_device)(int*);
   Result (*exchange_capture_mode)(int*);  ///< nullptr before CUDA 10.1
+  Result (*is_capturing)(void*, int*);    ///< nullptr before CUDA 10.0
+  Result (*create_stream)(void**, unsigned);
+  Result (*destroy_stream)(void*);
+  Result (*create_event)(void**, unsigned);
+  Result (*destroy_event)(void*);
+  Result (*record)(void*, void*);
 
   /// Whether all of them are there. The names with _v2 are those that cuda.h gives the current interface.
   bool find() {
@@ -86,8 +95,12 @@ struct Driver::Functions {
       return function != nullptr;
     };
     find(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-    return find(get_attributes, "cuPointerGetAttributes") && find(push_context, "cuCtxPushCurrent_v2") &&
-           find(pop_context, "cuCtxPopCurrent_v2") && find(primary_state, "cuDevicePrimaryCtxGetState") &&
+    find(is_capturing, "cuStreamIsCapturing");
+    return find(create_stream, "cuStreamCreate") && find(destroy_stream, "cuStreamDestroy_v2") &&
+           find(create_event, "cuEventCreate") && find(destroy_event, "cuEventDestroy_v2") &&
+           find(record, "cuEventRecord") && find(get_attributes, "cuPointerGetAttributes") &&
+           find(push_context, "cuCtxPushCurrent_v2") && find(pop_context, "cuCtxPopCurrent_v2") &&
+           find(primary_state, "cuDevicePrimaryCtxGetState") &&
            find(retain_primary, "cuDevicePrimaryCtxRetain") &&
            find(release_primary, "cuDevicePrimaryCtxRelease_v2") && find(copy, "cuMemcpyAsync") &&
            find(copy_2d, "cuMemcpy2DAsync_v2") && find(synchronize, "cuStreamSynchronize") &&
@@ -95,7 +108,44 @@ struct Driver::Functions {
            find(error_string, "cuGetErrorString") && find(get_context, "cuCtxGetCurrent") &&
            find(get_device, "cuCtxGetDevice");
   }
+
+  /// The question is the one use of the legacy stream that ends no capture.
+  bool legacy_is_forbidden() const {
+    int ignored;
+    return is_capturing != nullptr && is_capturing(kLegacyStream, &ignored) == kCaptureImplicit;
+  }
 };
+
+Driver::ProgramStream::ProgramStream(const Driver& driver) noexcept
+    : driver_(driver), stream_(kLegacyStream) {
+  const Functions& functions = *driver_.functions_;
+  if (!functions.legacy_is_forbidden()) return;
+  void* own = nullptr;
+  is_own_ = functions.create_stream(&own, kDefaultStream) == kSuccess;
+  if (is_own_) stream_ = own;
+}
+
+Driver::ProgramStream::~ProgramStream() {
+  if (is_own_) driver_.functions_->destroy_stream(stream_);
+}
+
+int Driver::ProgramStream::synchronize() const noexcept {
+  const Functions& functions = *driver_.functions_;
+  if (!is_own_) return functions.synchronize(stream_);
+  // A stream with nothing in it waits for nobody.
+  void* event = nullptr;
+  Result result = functions.create_event(&event, kUntimedEvent);
+  if (result != kSuccess) return result;
+  result = functions.record(event, stream_);
+  const Result ended = functions.synchronize(stream_);
+  functions.destroy_event(event);
+  return result == kSuccess ? ended : result;
+}
+
+bool Driver::is_legacy_stream_forbidden(const Owner& owner) const noexcept {
+  const CurrentContext context(*this, owner);
+  return context.result() == kSuccess && functions_->legacy_is_forbidden();
+}
 
 Driver::RelaxedCaptures::RelaxedCaptures(const Driver& driver) noexcept
     : driver_(driver),
@@ -307,7 +357,7 @@ int Driver::enqueue(std::span<const StridedRegion> regions, Direction direction,
 void Driver::wait_for_program(const Owner& owner) const {
   const CurrentContext context(*this, owner);
   if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
-  if (const Result result = functions_->synchronize(kLegacyStream); result != kSuccess)
+  if (const Result result = ProgramStream(*this).synchronize(); result != kSuccess)
     throw error("it waits for the default stream", result);
 }
 
@@ -316,9 +366,10 @@ void Driver::copy(const Owner& owner, std::span<const StridedRegion> regions, Di
   in_flight = false;
   const CurrentContext context(*this, owner);
   if (context.result() != kSuccess) throw error("a buffer's context is made current", context.result());
-  Result result = enqueue(regions, direction, kLegacyStream);
+  const ProgramStream program(*this);
+  Result result = enqueue(regions, direction, program.stream());
   // Also after a failure: copies on their way must not touch memory that is used again.
-  const Result ended = functions_->synchronize(kLegacyStream);
+  const Result ended = program.synchronize();
   in_flight = ended != kSuccess;
   if (result == kSuccess) result = ended;
   if (result != kSuccess)

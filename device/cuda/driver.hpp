@@ -126,6 +126,28 @@ class Driver {
     std::optional<int> retained_;
   };
 
+  /// Where loom's work comes after the program's, in the current context: the legacy default stream. While
+  /// the program captures work in a stream that synchronises with that one, CUDA forbids its use, which would
+  /// end the capture. Then a stream of loom's own that synchronises with it, too: it comes after what is in
+  /// the legacy stream, and does not wait for the program's other streams.
+  class ProgramStream {
+   public:
+    explicit ProgramStream(const Driver& driver) noexcept;
+    ~ProgramStream();  ///< what is in it goes on
+    ProgramStream(const ProgramStream&) = delete;
+    ProgramStream& operator=(const ProgramStream&) = delete;
+    void* stream() const noexcept { return stream_; }
+    /// Until all before it has ended. Returns the driver's result.
+    int synchronize() const noexcept;
+
+   private:
+    const Driver& driver_;
+    void* stream_;
+    bool is_own_ = false;
+  };
+  /// Whether the program captures so, in the owner's context.
+  bool is_legacy_stream_forbidden(const Owner& owner) const noexcept;
+
   /// The context that is current in this thread, as the program uses it. Nothing: there is none, or CUDA is
   /// not initialised.
   std::optional<Owner> current_owner() const noexcept;

@@ -12,7 +12,6 @@ inline constexpr int kMultiprocessorCount = 16, kCapabilityMajor = 75, kCapabili
                      kNetworkOrdering = 118, kIpcEventsSupported = 125, kMpsEnabled = 133;
 
 // Of streams and pointers.
-inline void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
 inline constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
 inline constexpr int kBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
 

@@ -76,7 +76,8 @@ void GpuStream::check(int result, const char* doing) const {
 void GpuStream::follow_program() {
   const Driver::CurrentContext context(gpu_.driver(), gpu_.owner());
   check(context.result(), "a context is made current");
-  check(functions_->record(event_, kLegacyStream), "an event is put into the default stream");
+  const Driver::ProgramStream program(gpu_.driver());
+  check(functions_->record(event_, program.stream()), "an event is put into the default stream");
   check(functions_->wait(stream_, event_, 0), "a stream waits for the default stream");
 }
 

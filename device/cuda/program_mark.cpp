@@ -15,7 +15,7 @@ ProgramMark::ProgramMark(const Driver& driver, const Owner& owner, Behind behind
   int result = functions_.create_event(&event_, kUntimedEvent);
   if (result != kSuccess) throw driver.error(kMarking, result);
   // A stream does not wait for an event that was never recorded.
-  if (behind == Behind::kProgram) result = functions_.record(event_, legacy_stream());
+  if (behind == Behind::kProgram) result = functions_.record(event_, Driver::ProgramStream(driver).stream());
   if (result == kSuccess) return;
   functions_.destroy_event(event_);
   throw driver.error(kMarking, result);

@@ -126,7 +126,7 @@ void StreamedCopies::Side::begin() {
   void* before = nullptr;
   check(functions_.create_event(&before, kUntimedEvent), kPreparing);
   spare_.push_back(before);
-  check(functions_.record(before, legacy_stream()), kPreparing);
+  check(functions_.record(before, Driver::ProgramStream(driver_).stream()), kPreparing);
   for (Buffer* buffer : {&load_, &store_}) {
     if (buffer->bytes == 0) continue;
     check(functions_.create_stream(&buffer->stream, kNonBlockingStream), kPreparing);

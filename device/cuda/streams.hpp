@@ -12,11 +12,6 @@ namespace loom::device::cuda {
 inline constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kUntimedEvent = 2;       // CU_EVENT_DISABLE_TIMING
 inline constexpr int kNotReady = 600;              // CUDA_ERROR_NOT_READY
-/// CU_STREAM_LEGACY: work in it comes after the program's in all streams that synchronise with it.
-inline void* legacy_stream() noexcept {
-  return reinterpret_cast<void*>(std::uintptr_t{1});
-}
-
 /// Each returns the driver's result.
 struct StreamFunctions {
   int (*create_stream)(void**, unsigned);

@@ -19,6 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+void* const kLegacyStream = reinterpret_cast<void*>(std::uintptr_t{1});  // CU_STREAM_LEGACY
+
 GpuLinks::Form one_channel() {
   GpuLinks::Form form{.bounce_bytes = 0};
   form.channels = 1;
@@ -80,7 +82,7 @@ TEST_F(Kernels, CountWhatTheProgramDoesFirstAsAStep) {
   for (int rank : {0, 1}) world.links(rank).kernels().prepare(Op::kSum, Type::kInt32);
   std::atomic<bool> ends = false;
   const auto program = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
-  gpus.call("cuLaunchHostFunc", legacy_stream(), static_cast<void (*)(void*)>(program),
+  gpus.call("cuLaunchHostFunc", kLegacyStream, static_cast<void (*)(void*)>(program),
             static_cast<void*>(&ends));
   KernelExecutor first(world.links(0), sum_of(of_0, 100), 0, 2),
       second(world.links(1), sum_of(of_1, 100), 1, 2);
@@ -89,7 +91,7 @@ TEST_F(Kernels, CountWhatTheProgramDoesFirstAsAStep) {
     moved += first.advance() == KernelExecutor::State::kMoved;
   ends = true;
   ends.notify_all();
-  gpus.call("cuStreamSynchronize", legacy_stream());
+  gpus.call("cuStreamSynchronize", kLegacyStream);
   const auto end = std::chrono::steady_clock::now() + 300ms;  // more than it lets pass before it asks
   while (std::chrono::steady_clock::now() < end)
     ASSERT_EQ(first.advance(), KernelExecutor::State::kBlocked) << "it waits for a rank that is late";
@@ -112,7 +114,7 @@ TEST_F(Kernels, KnowWhoHoldsThemUp) {
   }
   std::atomic<bool> ends = false;
   const auto program = [](void* until) { static_cast<std::atomic<bool>*>(until)->wait(false); };
-  gpus.call("cuLaunchHostFunc", legacy_stream(), static_cast<void (*)(void*)>(program),
+  gpus.call("cuLaunchHostFunc", kLegacyStream, static_cast<void (*)(void*)>(program),
             static_cast<void*>(&ends));
   for (const int rank : {0, 2}) executors[static_cast<std::size_t>(rank)]->advance();
   EXPECT_EQ(executors[0]->awaited(), 1);
