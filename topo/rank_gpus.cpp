@@ -79,6 +79,7 @@ class Seating {
     const NodeId id = node_for(device);
     GpuInfo& gpu = gpu_of(draft_, id);
     if (gpu.rank == kNoRank) gpu.rank = device.ranks.front();
+    gpu.gpu_direct = device.gpu.gpu_direct.value_or(gpu.gpu_direct);
     if (gpu.compute_capability == 0) gpu.compute_capability = device.gpu.compute_capability;
     if (device.gpu.compute_capability != 0 && gpu.compute_capability != device.gpu.compute_capability)
       draft_.notes.push_back(loom::format("{} has compute capability {}, the driver of rank {} says {}.",

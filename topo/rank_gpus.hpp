@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct RankGpu {
   std::array<std::byte, 16> uuid{};  ///< of the GPU, or of an instance of it
   int compute_capability = 0;        ///< times ten; 0: not known
   std::vector<BusId> denied{};       ///< GPUs whose memory its driver denies it
+  std::optional<bool> gpu_direct{};  ///< what its driver says of that, where nobody has described the machine
 };
 
 /// A host as its ranks use it.

@@ -82,11 +82,15 @@ bool DeviceLinks::take_channels(std::span<const GpuFacts> facts, GpuLinks::Form&
                               .where = member_.where};
   std::vector<topo::RankGpu> gpus;
   const auto list_gpus = [&] {
+    // Without CUDA, discovery guesses it by what kind of card it is.
+    const bool asks_drivers = member_.process.described_machine() == nullptr;
     for (const GpuFacts& of : facts)
       gpus.push_back({.rank = static_cast<int>(gpus.size()),
                       .bus_id = topo::BusId::parse(of.bus_id.data()).value_or(topo::BusId{}),
                       .uuid = of.uuid,
-                      .compute_capability = of.capability});
+                      .compute_capability = of.capability,
+                      .gpu_direct = asks_drivers && of.gpu_direct >= 0 ? std::optional(of.gpu_direct != 0)
+                                                                       : std::nullopt});
     return true;
   };
   if (!try_everywhere(kStagedCalls, list_gpus)) return false;

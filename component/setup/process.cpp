@@ -245,7 +245,8 @@ topo::Discovered Process::machine_with(const std::vector<topo::BusId>& gpus, boo
   const MutexLock lock(mutex_);
   const std::pair asked(gpus, with_ports);
   if (!machine_with_gpus_ || asked != asked_of_machine_) {
-    // NVML tells what CUDA's driver does, of all GPUs, without having to be initialised.
+    // NVML tells what CUDA's driver does, of all GPUs, without having to be initialised; of GPUDirect each
+    // rank tells by itself (GpuFacts).
     topo::LiveSources sources;
     sources.cuda.clear();
     sources.gpus = gpus;

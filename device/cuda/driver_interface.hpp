@@ -8,12 +8,13 @@ namespace loom::device::cuda {
 
 // CUdevice_attribute
 inline constexpr int kMultiprocessorCount = 16, kCapabilityMajor = 75, kCapabilityMinor = 76,
-                     kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103, kNetworkFlushes = 117,
-                     kNetworkOrdering = 118, kIpcEventsSupported = 125, kMpsEnabled = 133;
+                     kVirtualMemorySupported = 102, kFileDescriptorsSupported = 103,
+                     kGpuDirectSupported = 116, kNetworkFlushes = 117, kNetworkOrdering = 118,
+                     kIpcEventsSupported = 125, kMpsEnabled = 133;
 
 // Of streams and pointers.
-inline constexpr unsigned kNonBlocking = 1;                                     // CU_STREAM_NON_BLOCKING
-inline constexpr int kBufferId = 7;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
+inline constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+inline constexpr int kBufferId = 7;          // CU_POINTER_ATTRIBUTE_BUFFER_ID
 
 // Of what the network writes to a GPU's memory.
 inline constexpr int kFlushByHost = 1;          // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST

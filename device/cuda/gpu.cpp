@@ -463,6 +463,7 @@ GpuFacts Gpu::facts() const {
   facts.capability = 10 * attribute(kCapabilityMajor, 0) + attribute(kCapabilityMinor, 0);
   if (functions_->get_bus_id(facts.bus_id.data(), static_cast<int>(facts.bus_id.size()), device) != kSuccess)
     facts.bus_id = {};
+  facts.gpu_direct = static_cast<std::int8_t>(attribute(kGpuDirectSupported, -1));
   facts.mps = attribute(kMpsEnabled, 0) != 0;
   // By CUDA's documentation memory handles work where event handles do; older drivers do not tell.
   facts.ipc = attribute(kIpcEventsSupported, 1) != 0;

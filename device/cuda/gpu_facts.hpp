@@ -18,7 +18,8 @@ struct GpuFacts {
   std::uint64_t room = 0;            ///< bytes that this process may still allocate there
   std::int32_t multiprocessors = 0;  ///< that this process may use
   std::int32_t capability = 0;       ///< compute capability: 90 is 9.0
-  std::array<char, 20> bus_id{};     ///< "0000:0a:00.0"; its end is a 0
+  std::array<char, 19> bus_id{};     ///< "0000:0a:00.0"; its end is a 0
+  std::int8_t gpu_direct = -1;       ///< 1: network cards may read and write its memory; -1: not known
   bool mps = false;                  ///< its work reaches the GPU through MPS
   bool ipc = false;                  ///< Gpu::Memory::kPlain may be shared, as far as the driver tells
   bool virtual_memory = false;       ///< Gpu::Memory::kVirtual, likewise

@@ -66,6 +66,20 @@ TEST(RankGpus, GiveEachGpuTheRankThatHasItAndOthersNone) {
   EXPECT_THAT(found.sharers, ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
+TEST(RankGpus, TellWhetherNetworkCardsReachThemWhereNobodyHasDescribedTheMachine) {
+  const System dgx = machine("dgxh100.xml");
+  const NodeId id = dgx.gpus().front();
+  const bool guessed = dgx.node(id).gpu().gpu_direct;
+  RankGpu gpu = gpu_for(0, dgx.node(id).pci->bus_id);
+  const auto gpu_direct = [&] {
+    const System system = with_rank_gpus(dgx, std::vector{gpu}).system;
+    return system.node(system.gpus().front()).gpu().gpu_direct;
+  };
+  EXPECT_EQ(gpu_direct(), guessed);
+  gpu.gpu_direct = !guessed;
+  EXPECT_EQ(gpu_direct(), !guessed);
+}
+
 TEST(RankGpus, AreTheMachineItselfWhereRanksAreItsOwn) {
   for (const char* name : {"dgx1v.xml", "dgxa100.xml", "dgxh100.xml", "pcie-2socket.xml", "gh200.xml"}) {
     const System system = machine(name);
