@@ -21,7 +21,7 @@ ByteReader reader_of(std::span<const std::byte> handle) {
 }  // namespace
 
 void LinkMaker::make() {
-  const bool made = make_over_ports([&](FailureText* failure) {
+  const bool made = make_over_ports([&](Failure* failure) {
     const auto make = [&](Agreement& agreement) {
       if (!take_over(agreement)) make_first(agreement);
     };
@@ -37,18 +37,22 @@ void LinkMaker::make() {
   member_.process.count_communicator(made);
 }
 
-/// What make() says, on all ranks, where it goes over the ports that ranks have chosen; else what it says
-/// where UCX chooses. It tells the cause where it gets no `failure` to keep it in.
-bool LinkMaker::make_over_ports(const std::function<bool(FailureText* failure)>& make) {
+/// What make() says, on all ranks, where it goes over the ports that ranks have chosen; where these do not
+/// lead to all others, what it says where UCX chooses. It tells the cause where it gets no `failure` to keep
+/// it in.
+bool LinkMaker::make_over_ports(const std::function<bool(Failure* failure)>& make) {
   if (member_.group->wiring.shape.hosts == 1) return make(nullptr);
-  FailureText failure;
-  if (make(&failure)) return true;
   Process& process = member_.process;
-  bool any_chose = false;
+  const bool left_before = process.leaves_ports_to_ucx();
+  Failure failure;
+  if (make(&failure)) return true;
+  const bool mine = process.chose_ports() && !left_before;
+  bool try_again = false;
   agree_on(member_.bootstrap, process, [&](Agreement& agreement) {
-    any_chose = agreement.largest({process.goes_over_nearest_ports() ? 1U : 0U, 0})[0] != 0;
+    const auto [chosen, unreachable] = agreement.largest({mine ? 1U : 0U, failure.unreachable ? 1U : 0U});
+    try_again = chosen != 0 && unreachable != 0;
   });
-  if (!any_chose) {
+  if (!try_again) {
     if (member_.rank == 0) process.runtime().show(LOOM_MESSAGE_DECLINED, failure.where, failure.text);
     return false;
   }
@@ -57,8 +61,14 @@ bool LinkMaker::make_over_ports(const std::function<bool(FailureText* failure)>&
       process.tell({loom::format("{}: UCX chooses the ports of links between hosts next: {}", failure.where,
                                  failure.text)});
     });
-  const bool left_before = process.leave_ports_to_ucx(true);
-  const bool made = make(nullptr);
+  process.leave_ports_to_ucx(true);
+  bool made = false;
+  try {
+    made = make(nullptr);
+  } catch (...) {
+    process.leave_ports_to_ucx(left_before);
+    throw;
+  }
   if (!made) process.leave_ports_to_ucx(left_before);
   return made;
 }
@@ -189,7 +199,7 @@ void LinkMaker::try_network(std::span<const LinkSet> sets, std::optional<int> to
 }
 
 void LinkMaker::make_pairwise() {
-  const bool made = make_over_ports([&](FailureText* failure) {
+  const bool made = make_over_ports([&](Failure* failure) {
     const auto make = [&](Agreement& agreement) { make_every_pair(agreement); };
     if (agree_on(member_.bootstrap, member_.process, make, failure)) return true;
     links_.drop_pairwise();

@@ -39,7 +39,7 @@ class LinkMaker {
   std::string description() const;
 
  private:
-  bool make_over_ports(const std::function<bool(FailureText* failure)>& make);
+  bool make_over_ports(const std::function<bool(Failure* failure)>& make);
   bool take_over(Agreement& agreement);
   void make_first(Agreement& agreement);
   std::vector<std::byte> make_first_ends();

@@ -53,18 +53,19 @@ static int pack_blocks(struct coll_loom_wrapper* wrapper) {
 
 /* An element of `bytes` bytes in a row, that far behind its address. NULL: there is no memory. */
 static struct ompi_datatype_t* make_type(size_t bytes, ptrdiff_t behind) {
-  enum { CHUNK = 1 << 20 }; /* lengths are of type int */
-  struct ompi_datatype_t *chunk = NULL, *type = NULL;
-  if (ompi_datatype_create_contiguous(CHUNK, &ompi_mpi_byte.dt, &chunk) != OMPI_SUCCESS) return NULL;
-  int lengths[] = {(int)(bytes / CHUNK), (int)(bytes % CHUNK)};
-  ptrdiff_t places[] = {behind, behind + (ptrdiff_t)(bytes - bytes % CHUNK)};
-  struct ompi_datatype_t* parts[] = {chunk, &ompi_mpi_byte.dt};
-  const int first = lengths[0] == 0; /* an empty part would count for the extent */
-  const int error = ompi_datatype_create_struct(lengths[1] == 0 ? 1 : 2 - first, lengths + first,
-                                                places + first, parts + first, &type);
-  ompi_datatype_destroy(&chunk);
-  if (error != OMPI_SUCCESS) return NULL;
-  if (ompi_datatype_commit(&type) != OMPI_SUCCESS) ompi_datatype_destroy(&type);
+  enum { CHUNK = 1 << 20 }; /* counts may be of 32 bits */
+  struct ompi_datatype_t *chunk = NULL, *type = ompi_datatype_create(2);
+  const size_t chunks = bytes / CHUNK, rest = bytes % CHUNK;
+  int error = type != NULL ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
+  if (error == OMPI_SUCCESS && chunks > 0) {
+    error = ompi_datatype_create_contiguous(CHUNK, &ompi_mpi_byte.dt, &chunk);
+    if (error == OMPI_SUCCESS) error = ompi_datatype_add(type, chunk, chunks, behind, CHUNK);
+  }
+  if (error == OMPI_SUCCESS && rest > 0)
+    error = ompi_datatype_add(type, &ompi_mpi_byte.dt, rest, behind + (ptrdiff_t)(chunks * CHUNK), 1);
+  if (error == OMPI_SUCCESS) error = ompi_datatype_commit(&type);
+  if (chunk != NULL) ompi_datatype_destroy(&chunk);
+  if (error != OMPI_SUCCESS && type != NULL) ompi_datatype_destroy(&type);
   return type;
 }
 

@@ -62,7 +62,7 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "fast devices, in the same order on all hosts. Empty: UCX chooses among those in UCX_NET_DEVICES; "
          "if that is empty too, loom takes the InfiniBand ports nearest to the rank, of the fastest fabric; "
          "if there are none, or links over them fail, UCX chooses. Channels of GPUs go through the port "
-         "beside each GPU, of those that are named, or else of the fastest fabric. coll_loom_verbose 1 tells "
+         "beside each GPU, of those that are named, or else of the fastest fabric. coll_loom_verbose 2 tells "
          "which are used"},
     {.name = "progress_thread",
      .type = COLL_LOOM_BOOL,

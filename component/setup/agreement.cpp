@@ -57,7 +57,7 @@ GatheredBytes Agreement::gather_bytes_from(const Peers& peers, std::vector<std::
   return {std::move(memory->all), stride, std::move(memory->peers)};
 }
 
-void Agreement::step_aside(const char* cause, bool heard, FailureText* failure) {
+void Agreement::step_aside(const char* cause, bool heard, Failure* failure) {
   // The lowest rank's mark is the largest, among those with a cause of their own if there are any.
   const std::uint64_t mine =
       (heard ? 0 : kOwnCause) + static_cast<std::uint64_t>(bootstrap_.size() - bootstrap_.rank());
@@ -65,7 +65,7 @@ void Agreement::step_aside(const char* cause, bool heard, FailureText* failure) 
   explain(all[0], mine, *cause != '\0' ? cause : "unknown", failure);
 }
 
-void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, FailureText* failure) {
+void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, Failure* failure) {
   Cause mine{};
   mine.others = my_mark != 0 && my_mark != mark;
   if (mark == my_mark) {
@@ -83,8 +83,8 @@ void Agreement::explain(std::uint64_t mark, std::uint64_t my_mark, const char* c
   Cause shown{};
   std::memcpy(&shown, words.data(), sizeof(shown));
 
-  FailureText own;
-  FailureText& said = failure != nullptr ? *failure : own;
+  Failure own;
+  Failure& said = failure != nullptr ? *failure : own;
   static_assert(sizeof(said.text) >= sizeof(shown.host) + sizeof(shown.text) + 128);
   const int ranks = bootstrap_.size();
   const auto rank = static_cast<std::uint64_t>(ranks) - mark % kOwnCause;

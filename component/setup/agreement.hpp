@@ -56,16 +56,18 @@ struct SentBytes {
   std::size_t to_peers = 0;  ///< in all, to ranks that it names
 };
 
-/// What rank 0 says of a failure. In place, for memory may be what has run out.
-struct FailureText {
+/// A failure: what rank 0 would say of it, in place, for memory may be what has run out; and whether this
+/// rank has failed because it does not reach another process.
+struct Failure {
   char where[256] = {}, text[640] = {};
+  bool unreachable = false;
 };
 
 /// body(agreement) on all ranks. true on all of them; or false on all of them, after rank 0 has shown a
 /// cause, where body has thrown on any; it does not show what `failure` takes. Body must not throw after its
 /// last exchange. Throws BootstrapFailed and ExchangeGivenUp.
 template <class Body>
-bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure = nullptr);
+bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, Failure* failure = nullptr);
 
 /// Its exchanges are collective. They throw SteppedAside where another rank cannot go on, BootstrapFailed and
 /// ExchangeGivenUp.
@@ -112,7 +114,7 @@ class Agreement {
 
  private:
   template <class Body>
-  friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure);
+  friend bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, Failure* failure);
 
   template <class Mine, class T>
   struct Gathered {
@@ -154,9 +156,9 @@ class Agreement {
     });
   }
   /// Instead of the next exchange. `heard`: the failure of another rank is the cause.
-  void step_aside(const char* cause, bool heard, FailureText* failure);
+  void step_aside(const char* cause, bool heard, Failure* failure);
   /// What all ranks do after that; `mark`: of the rank whose cause is told, `my_mark` 0: not this one.
-  void explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, FailureText* failure);
+  void explain(std::uint64_t mark, std::uint64_t my_mark, const char* cause, Failure* failure);
 
   const Bootstrap& bootstrap_;
   Process& process_;
@@ -164,7 +166,7 @@ class Agreement {
 };
 
 template <class Body>
-bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, FailureText* failure) {
+bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, Failure* failure) {
   Agreement agreement(bootstrap, process);
   try {
     body(agreement);
@@ -176,6 +178,7 @@ bool agree_on(const Bootstrap& bootstrap, Process& process, Body&& body, Failure
   } catch (const ExchangeGivenUp&) {
     throw;
   } catch (const Error& error) {
+    if (failure != nullptr) failure->unreachable = error.code() == ErrorCode::kUnreachable;
     agreement.step_aside(error.what(), error.code() == ErrorCode::kGivenUp, failure);
   } catch (const std::bad_alloc&) {
     agreement.step_aside("There is no memory left.", false, failure);

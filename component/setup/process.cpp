@@ -353,11 +353,17 @@ void Process::dump_graph(const std::function<std::string()>& text) noexcept {
 /// As the user says; else, of several ports that UCX knows well, and may use, the nearest; else what UCX
 /// finds best.
 std::string Process::net_devices(std::span<const topo::Place> places, std::size_t self) {
+  chose_ports_ = false;
   if (is_set(runtime_.parameters.net_devices)) return runtime_.parameters.net_devices;
-  if (leaves_ports_to_ucx_ || !ucx_transport::setting("NET_DEVICES").empty() ||
+  if (leaves_ports_to_ucx_) return {};
+  if (find_ports_) {
+    chose_ports_ = true;
+    return find_ports_();
+  }
+  if (!ucx_transport::setting("NET_DEVICES").empty() ||
       !ucx_transport::lets_use_verbs(ucx_transport::setting("TLS")))
     return {};
-  std::string nearest = find_ports_ ? find_ports_() : nearest_ports(ucx_transport::ports(), places, self);
+  std::string nearest = nearest_ports(ucx_transport::ports(), places, self);
   chose_ports_ = !nearest.empty();
   return nearest;
 }

@@ -130,11 +130,12 @@ class Process {
   ucx_transport::RailId rail_of_ucx() {
     return chose_ports_ ? open_transport()->rail_over("") : ucx_transport::kAllRails;
   }
-  /// Whether links of calls on host memory go over the ports nearest to this process: those of other hosts may
-  /// be of another network.
-  bool goes_over_nearest_ports() const noexcept { return chose_ports_ && !leaves_ports_to_ucx_; }
-  /// From now on links go as UCX finds best, as far as the user has not said how. Returns what held before.
-  bool leave_ports_to_ucx(bool leave) noexcept { return leaves_ports_to_ucx_.exchange(leave); }
+  /// Whether the transport goes over the ports nearest to this process, or should have: those of other hosts
+  /// may be of another network.
+  bool chose_ports() const noexcept { return chose_ports_; }
+  bool leaves_ports_to_ucx() const noexcept { return leaves_ports_to_ucx_; }
+  /// From now on links go as UCX finds best, as far as the user has not said how.
+  void leave_ports_to_ucx(bool leave) noexcept { leaves_ports_to_ucx_ = leave; }
   /// For tests, in place of nearest_ports(). Before the transport is opened.
   void find_ports_by(std::function<std::string()> find) { find_ports_ = std::move(find); }
 

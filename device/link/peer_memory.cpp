@@ -31,8 +31,9 @@ void read_peer_memory(std::int64_t pid, std::byte* to, const std::byte* from, st
     const iovec local{to, piece}, remote{const_cast<std::byte*>(from), piece};
     const ssize_t copied = ::process_vm_readv(static_cast<pid_t>(thread), &local, 1, &remote, 1, 0);
     if (copied < 0 && errno == ESRCH) {
-      const auto other = living_thread_of(pid);
-      if (!other || *other == thread) throw ProcessEnded(pid);
+      // Of a thread that is about to end the memory goes before its state tells.
+      const auto other = living_thread_of(pid, thread);
+      if (!other) throw ProcessEnded(pid);
       thread = *other;
       continue;
     }

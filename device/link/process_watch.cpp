@@ -93,12 +93,13 @@ bool is_alive(const ProcessId& process) {
   }
 }
 
-std::optional<std::int64_t> living_thread_of(std::int64_t pid) {
+std::optional<std::int64_t> living_thread_of(std::int64_t pid, std::int64_t except) {
   try {
     for (const auto& task : std::filesystem::directory_iterator(loom::format("/proc/{}/task", pid))) {
       const std::string name = task.path().filename().string();
       const auto stat = read_stat(loom::format("{}/task/{}", pid, name));
-      if (stat && !stat->has_ended()) return std::stoll(name);
+      const std::int64_t thread = std::stoll(name);
+      if (thread != except && stat && !stat->has_ended()) return thread;
     }
   } catch (const std::exception&) {
   }

@@ -23,9 +23,10 @@ ProcessId as_seen_here(const ProcessId& process);
 /// found out.
 bool is_alive(const ProcessId& process);
 
-/// A thread of the process that has not ended. Its first thread may have, by pthread_exit(); the kernel then
-/// knows the process's memory by the others alone. nullopt: there is none, or that cannot be found out.
-std::optional<std::int64_t> living_thread_of(std::int64_t pid);
+/// A thread of the process, other than `except`, that has not ended. Its first thread may have, by
+/// pthread_exit(); the kernel then knows the process's memory by the others alone. nullopt: there is none, or
+/// that cannot be found out.
+std::optional<std::int64_t> living_thread_of(std::int64_t pid, std::int64_t except);
 
 /// By a signal, or by a debugger. false where that cannot be found out.
 bool is_stopped(const ProcessId& process);

@@ -33,9 +33,11 @@ std::byte* map(int fd, std::size_t bytes) {
 
 /// Gives the file its size and all its memory. Returns 0 or an errno.
 int allocate(int fd, std::size_t bytes) {
-  // A signal may interrupt a large allocation, which then begins anew: under a profiler's timer for ever.
+  // What interrupts a large allocation has it begin anew: signals, under a profiler's timer, for ever.
   const BlockedSignals blocked;
-  const int error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  int error;
+  do error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  while (error == EINTR);  // by a stop, or a debugger
   // Beyond a limit on file size (RLIMIT_FSIZE) the kernel sends SIGXFSZ, which ends a process that does not
   // handle it.
   if (error == EFBIG && !blocked.was_blocked(SIGXFSZ)) {

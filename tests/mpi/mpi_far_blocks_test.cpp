@@ -150,6 +150,38 @@ void test_counted_blocks() {
   MPI_Type_free(&type);
 }
 
+/// Blocks of one element of more than a MiB, of a MiB, and of nothing.
+void test_long_elements() {
+  const auto length = [](int a, int b) {
+    constexpr int kMiB = 1 << 20;
+    const int lengths[] = {kMiB + 3, kMiB, 0};
+    return lengths[(a + b) % 3];
+  };
+  std::vector<std::vector<char>> blocks;
+  std::vector<MPI_Datatype> types;
+  for (int peer = 0; peer < ranks; ++peer) {
+    blocks.emplace_back(static_cast<std::size_t>(length(rank, peer)), static_cast<char>(10 * rank + peer));
+    MPI_Datatype bytes, type;
+    MPI_Type_contiguous(length(rank, peer), MPI_CHAR, &bytes);
+    MPI_Aint place;
+    MPI_Get_address(blocks.back().data(), &place);
+    const int one = 1;
+    MPI_Type_create_struct(1, &one, &place, &bytes, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&bytes);
+    types.push_back(type);
+  }
+  const std::vector<int> ones(types.size(), 1), zeros(types.size(), 0);
+  MPI_Request request;
+  MPI_Ialltoallw(MPI_IN_PLACE, nullptr, nullptr, nullptr, MPI_BOTTOM, ones.data(), zeros.data(), types.data(),
+                 MPI_COMM_WORLD, &request);
+  wait_for(&request);
+  for (int peer = 0; peer < ranks; ++peer)
+    for (const char got : blocks[static_cast<std::size_t>(peer)])
+      require(got == static_cast<char>(10 * peer + rank), "long elements");
+  for (MPI_Datatype& type : types) MPI_Type_free(&type);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -159,6 +191,7 @@ int main(int argc, char** argv) {
   for (int again = 0; again < 2; ++again) {
     test_listed_blocks();
     test_counted_blocks();
+    test_long_elements();
   }
   MPI_Finalize();
 }

@@ -153,13 +153,18 @@ TEST(SetUpAcrossHosts, StepsAsideOnAllRanksWithOneMessageWhereUcxReachesNobody) 
   EXPECT_THAT(messages[0], ::testing::HasSubstr("UCX finds no transport to rank 1"));
 }
 
-/// What a rank says of the ports nearest to it may lead nowhere.
+/// The ports nearest to a rank may lead nowhere.
 TEST(SetUpAcrossHosts, LeavesPortsToUcxOnAllRanksWhereThoseOfOneLeadNowhere) {
   setenv("UCX_TLS", "tcp,self", 1);
   Job job{.ranks = 3, .host = [](int rank) { return "host" + std::to_string(rank); }};
   job.parameters.verbose = 1;
-  job.run([](Rank& self) {
-    if (self.rank() == 1) self.process().find_ports_by([] { return std::string("no_such_port0"); });
+  std::atomic<int> asked = 0;
+  job.run([&](Rank& self) {
+    if (self.rank() == 1)
+      self.process().find_ports_by([&] {
+        ++asked;
+        return std::string("no_such_port0");
+      });
     for (int round = 0; round < 2; ++round) {
       const auto communicator = self.connect();
       ASSERT_NE(communicator, nullptr);
@@ -167,26 +172,39 @@ TEST(SetUpAcrossHosts, LeavesPortsToUcxOnAllRanksWhereThoseOfOneLeadNowhere) {
       EXPECT_TRUE(check_sum<float>(self, *communicator, device::Type::kFloat, 500'000, true, round + 2));
     }
     EXPECT_EQ(self.process().counters().declined, 0U);
-    EXPECT_FALSE(self.process().goes_over_nearest_ports());
+    EXPECT_TRUE(self.process().leaves_ports_to_ucx());
   });
+  EXPECT_EQ(asked, 1);
   EXPECT_TRUE(job.transcript.messages(LOOM_MESSAGE_DECLINED).empty());
+  EXPECT_THAT(job.transcript.lines(),
+              ::testing::Contains(::testing::HasSubstr("UCX chooses the ports of links between hosts next"))
+                  .Times(1));
 }
 
-/// Then the cause of the last attempt is told, once, and a later communicator tries anew.
+/// Then the cause of the last attempt is told, once for each communicator, and later ones try anew.
 TEST(SetUpAcrossHosts, StepsAsideWhereUcxsOwnPortsLeadNowhereEither) {
   setenv("UCX_TLS", "self", 1);
   Job job{.ranks = 2, .host = [](int rank) { return "host" + std::to_string(rank); }};
-  job.run([](Rank& self) {
-    self.process().find_ports_by([] { return std::string("no_such_port0"); });
-    const auto communicator = self.connect();
-    ASSERT_NE(communicator, nullptr);
-    std::vector<float> values(500000, 1.0f);
-    EXPECT_FALSE(allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(),
-                           device::Type::kFloat, device::Op::kSum));
-    EXPECT_EQ(self.process().counters().declined, 1U);
+  std::atomic<int> asked = 0;
+  job.run([&](Rank& self) {
+    self.process().find_ports_by([&] {
+      ++asked;
+      return std::string("no_such_port0");
+    });
+    for (unsigned round = 1; round <= 2; ++round) {
+      const auto communicator = self.connect();
+      ASSERT_NE(communicator, nullptr);
+      std::vector<float> values(500000, 1.0f);
+      EXPECT_FALSE(allreduce(*communicator, bytes_of(values), bytes_of(values), values.size(),
+                             device::Type::kFloat, device::Op::kSum));
+      EXPECT_EQ(self.process().counters().declined, round);
+      EXPECT_FALSE(self.process().leaves_ports_to_ucx());
+    }
   });
+  EXPECT_GE(asked, 2);
   EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED),
-              ::testing::ElementsAre(::testing::HasSubstr("UCX finds no transport")));
+              ::testing::ElementsAre(::testing::HasSubstr("UCX finds no transport"),
+                                     ::testing::HasSubstr("UCX finds no transport")));
 }
 
 }  // namespace

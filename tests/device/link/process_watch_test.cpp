@@ -86,7 +86,7 @@ class ChildWithoutItsFirstThread {
     }
     if (::read(channel[0], &process, sizeof(process)) != static_cast<ssize_t>(sizeof(process)))
       throw std::runtime_error("no word from the child");
-    while (living_thread_of(child_) == child_) ::sched_yield();
+    while (living_thread_of(child_, 0) == child_) ::sched_yield();
     ::close(channel[0]);
     ::close(channel[1]);
   }
@@ -104,10 +104,11 @@ class ChildWithoutItsFirstThread {
 TEST(ProcessWatch, SeesAProcessAliveWhoseFirstThreadHasEnded) {
   const ChildWithoutItsFirstThread child;
   EXPECT_TRUE(is_alive(child.process));
-  const auto thread = living_thread_of(child.process.pid);
+  const auto thread = living_thread_of(child.process.pid, 0);
   ASSERT_TRUE(thread.has_value());
   EXPECT_NE(*thread, child.process.pid);
-  EXPECT_EQ(living_thread_of(std::int64_t{1} << 40), std::nullopt);
+  EXPECT_EQ(living_thread_of(child.process.pid, *thread), std::nullopt);
+  EXPECT_EQ(living_thread_of(std::int64_t{1} << 40, 0), std::nullopt);
 }
 
 TEST(PeerMemory, IsReadOfAProcessWhoseFirstThreadHasEnded) {
