@@ -241,7 +241,11 @@ bool coll_loom_check(struct coll_loom_module* self, const struct coll_loom_args*
     named.length = 0;
     if (!is_named) coll_loom_say(&named, "%s: ", loom_collective_name(args->collective));
     coll_loom_say(&named, "%s", text.of);
-    coll_loom_help(goes_on ? "mismatch" : "timeout", coll_loom_name(self->communicator), named.of);
+    /* mpirun shows each topic once, and rank 0, which knows more, may say it last. */
+    coll_loom_help(goes_on     ? "mismatch"
+                   : rank == 0 ? "missing-ranks"
+                               : "timeout",
+                   coll_loom_name(self->communicator), named.of);
   }
   return goes_on && *error == MPI_SUCCESS;
 }
