@@ -2,12 +2,6 @@
 #pragma once
 
 #include <mpi.h>
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <unistd.h>
 
@@ -19,6 +13,7 @@
 #include <vector>
 
 #include "tests/faults/fault.hpp"
+#include "tests/mpi/init_forms.hpp"
 
 namespace faults {
 

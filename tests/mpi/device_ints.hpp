@@ -3,12 +3,6 @@
 #pragma once
 
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +10,7 @@
 #include <functional>
 
 #include "mpi_examples/support/device_memory.hpp"
+#include "tests/mpi/init_forms.hpp"
 #include "tests/virtual_gpu/driver/virtual_gpu.hpp"
 
 namespace loom::mpi_test {

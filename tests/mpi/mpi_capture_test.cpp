@@ -1,12 +1,6 @@
 // mpi_capture_test -- calls of each form, on memory of the host and of a GPU, while the program captures work
 // in a stream, of which they are no part: neither end nor fail because of each other. Exit code 1: wrong.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +8,7 @@
 #include <vector>
 
 #include "mpi_examples/support/device_memory.hpp"
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

@@ -3,12 +3,6 @@
 // message. `late RANK`: that rank comes too late for coll_loom_timeout. Then no rank hangs, and other
 // communicators go on.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <chrono>
 #include <cstdio>
@@ -16,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

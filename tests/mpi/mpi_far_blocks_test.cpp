@@ -2,18 +2,14 @@
 // absolute addresses in the heap, the stack and the program's data, and types with gaps and negative lower
 // bounds. Exit code 1: wrong.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

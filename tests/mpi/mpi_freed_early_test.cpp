@@ -1,12 +1,6 @@
 // mpi_freed_early_test -- persistent requests whose types and operations the program frees before it starts
 // them. Exit code 1: wrong.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <algorithm>
 #include <array>
@@ -14,6 +8,8 @@
 #include <cstdio>
 #include <string>
 #include <vector>
+
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

@@ -2,12 +2,6 @@
 // differ in: the order of starts, their place among other calls, whether a request is started or freed, when
 // its communicator is freed. Exit code 1: wrong. Without a case: all of them.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <algorithm>
 #include <array>
@@ -24,6 +18,7 @@
 #include <vector>
 
 #include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

@@ -2,12 +2,6 @@
 // order and by any function, while other MPI calls go on, on communicators that are freed meanwhile, from
 // several threads. Exit code 1: wrong.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -22,6 +16,7 @@
 #include <vector>
 
 #include "mpi_examples/support/loom_pvars.hpp"
+#include "tests/mpi/init_forms.hpp"
 
 namespace {
 

@@ -1,12 +1,7 @@
 // The call itself, in its three forms.
 #include <mpi.h>
-#if OMPI_MAJOR_VERSION == 4
-#include <mpi-ext.h>
-#define INIT(Name) MPIX_##Name##_init
-#else
-#define INIT(Name) MPI_##Name##_init
-#endif
 
+#include "tests/mpi/init_forms.hpp"
 #include "tests/mpi/random_programs/operands.hpp"
 
 namespace loom::random_programs {
