@@ -56,9 +56,8 @@ if(LOOM_NVCC)
   elseif(NOT "$ENV{CUDAHOSTCXX}" STREQUAL "")
     list(APPEND LOOM_NVCC_FLAGS -ccbin $ENV{CUDAHOSTCXX})
   endif()
-  # nvcc 12.8 and later pack images tightly.
-  execute_process(COMMAND ${LOOM_NVCC} --help OUTPUT_VARIABLE nvcc_help)
-  if(nvcc_help MATCHES "--compress-mode")
+  # Packed tightly. Drivers before CUDA 12.4 cannot read that: 12.8 and 12.9 know the option, and their programs run there.
+  if(nvcc_version VERSION_GREATER_EQUAL 13)
     list(APPEND LOOM_NVCC_FLAGS --compress-mode=size)
   endif()
   # It may be too old for C++20, for the host's compiler or for an architecture.

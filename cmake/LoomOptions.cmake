@@ -13,7 +13,7 @@ loom_option(LOOM_CUDA "Kernels for GPUs, by nvcc and by clang; ON requires one o
 loom_option(LOOM_OPENMPI "Open MPI component and example programs")
 set(LOOM_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 option(LOOM_COVERAGE "Count which lines and branches run (g++; scripts/coverage prints them)" OFF)
-option(LOOM_FUZZ "Build the libFuzzer programs of tests/topo/fuzz (clang)" OFF)
+option(LOOM_FUZZ "Build the libFuzzer programs, fuzz_* (clang)" OFF)
 option(LOOM_WERROR "Treat compiler warnings as errors" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

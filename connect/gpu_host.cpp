@@ -170,7 +170,9 @@ std::vector<std::vector<std::int16_t>> ports_near(const topo::Paths& paths,
   return near;
 }
 
-/// By the rules that search plans with.
+/// By the rules that search plans with. But beside a coherent link to the CPU (C2C) no port writes: a kernel
+/// reads over that link, from the CPU's memory, that a slot is full, while the slot may still be on its way
+/// over PCIe; neither the order that the GPU keeps nor its flush on the host's demand is known to cover both.
 std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
                                                     const std::vector<std::vector<int>>& sharers,
                                                     const std::vector<int>& ranks) {
@@ -178,10 +180,11 @@ std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
   std::vector<std::vector<GpuHost::Direct>> direct(ranks.size());
   for (const std::vector<int>& some : sharers) {
     const topo::NodeId gpu = paths.system().gpu_of_rank(some.front());
+    const bool sees_words_first = !paths.system().node(gpu).gpu().c2c.empty();
     std::vector<GpuHost::Direct> by_port;
     for (const topo::NodeId net : paths.system().of_kind(topo::NodeKind::kNet)) {
       by_port.push_back({.reads = paths.gpu_direct(gpu, net, Way::kRead),
-                         .writes = paths.gpu_direct(gpu, net, Way::kWrite)});
+                         .writes = !sees_words_first && paths.gpu_direct(gpu, net, Way::kWrite)});
     }
     for (const int rank : some) direct[local_index(ranks, rank)] = by_port;
   }

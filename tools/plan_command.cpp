@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "component/select/select.hpp"
+#include "device/host/cico_executor.hpp"
 #include "device/host/tiers.hpp"
 #include "tools/commands.hpp"
 #include "tools/offline_job.hpp"
@@ -59,6 +60,9 @@ std::vector<int> ranks_of_hosts(const Options& options, const topo::System* mach
   if (counts.size() == 1) counts.resize(static_cast<std::size_t>(options.hosts), counts[0]);
   if (counts.size() != static_cast<std::size_t>(options.hosts))
     refuse(loom::format("--ranks-per-host has {} numbers, for {} hosts", counts.size(), options.hosts));
+  if (std::ranges::max(counts) > device::CicoBuffer::kMostRanks)
+    refuse(loom::format("--ranks-per-host {}: where a host has more than {} ranks, all calls fall back",
+                        std::ranges::max(counts), device::CicoBuffer::kMostRanks));
   return counts;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -23,6 +24,10 @@ void NetEnd::send(Word word, const std::byte* data, std::size_t bytes) {
   const ucs_status_t status = transport_.send(*endpoint_, other_inbox_, word, data, bytes, outbox_);
   if (status != UCS_OK) outbox_->error.store(status, std::memory_order_relaxed);
   check();
+}
+
+void NetEnd::send_while_connected(Word word) {
+  static_cast<void>(transport_.send(*endpoint_, other_inbox_, word, nullptr, 0, outbox_));
 }
 
 ucs_status_t NetEnd::status() const noexcept {
@@ -49,9 +54,8 @@ std::string NetEnd::way() const {
   return endpoint_ ? endpoint_->way() : "no connection";
 }
 
-void NetEnd::await(Inbox* waiting) {
+void NetEnd::progress(Inbox* waiting) {
   transport_.progress(waiting);
-  check_other_end();
 }
 
 void NetEnd::check_other_end() const {
@@ -65,8 +69,11 @@ void NetEnd::check_other_end() const {
 
 bool NetEnd::is_flushed() {
   if (outbox_->pending.load(std::memory_order_relaxed) > 0) transport_.progress();
+  // The other end may have ended its part, and its process: that is no error once nothing is left to send.
+  const bool is_lost = outbox_->error.load(std::memory_order_relaxed) != UCS_OK;
+  if (!is_lost && outbox_->pending.load(std::memory_order_relaxed) == 0) return true;
   check();
-  return outbox_->pending.load(std::memory_order_relaxed) == 0;
+  return false;
 }
 
 bool NetEnd::has_flushed_or_failed() noexcept {
@@ -128,12 +135,12 @@ void NetSendLink::pass_over(std::uint64_t up_to) noexcept {
 }
 
 std::uint64_t NetSendLink::released() {
-  if (released_.load(std::memory_order_acquire) < step_) await();
+  const std::uint64_t before = released_.load(std::memory_order_acquire);
+  if (before == step_) return before;
+  progress();
   const std::uint64_t released = released_.load(std::memory_order_acquire);
-  if (released > step_) {
-    refuse();
-    await();
-  }
+  if (released > step_) refuse();
+  if (released == before || released > step_) check_other_end();
   return released;
 }
 
@@ -160,37 +167,50 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
       place_(std::move(place)),
       lengths_(shape.slot_count),
       notes_(shape.slot_count),
+      taken_for_(shape.slot_count),
       arrived_(std::make_unique<StepFlag[]>(shape.slot_count)) {
   if (!place_.slots) {
     place_.slots = allocate_slots(bytes());
     // They get their memory now, from this thread's NUMA node; later any thread may be the first to write.
     std::memset(place_.slots.get(), 0, bytes());
   }
+  outbox_->may_be_lost = true;
   open_inbox();
 }
 
+/// What has come before the other end was lost, in the same progress at the latest, is received.
+bool NetRecvLink::comes(Inbox* waiting) {
+  progress(waiting);
+  if (is_here()) return true;
+  check_other_end();
+  return false;
+}
+
 const std::byte* NetRecvLink::try_receive() {
-  if (!is_here()) await();
-  if (!is_here()) return nullptr;
+  if (!is_here() && !comes()) return nullptr;
   compare(notes_[step_ % shape_.slot_count], peer());
   return place_.slots.get() + slot_offset(step_);
 }
 
 bool NetRecvLink::try_consume(std::size_t bytes, const device::Consumer& consume) {
   if (!is_here()) {
-    consumer_ = &consume, consumed_bytes_ = bytes, consumed_ = false;
-    try {
-      await(this);
-    } catch (...) {
+    consumer_ = &consume, consumed_bytes_ = bytes;
+    const auto ends = [this] {
       consumer_ = nullptr;
+      return std::exchange(consumed_, false);
+    };
+    bool has_come = false;
+    try {
+      has_come = comes(this);
+    } catch (...) {
+      ends();
       throw;
     }
-    consumer_ = nullptr;
-    if (consumed_) {
+    if (ends()) {
       release();
       return true;
     }
-    if (!is_here()) return false;
+    if (!has_come) return false;
   }
   const std::byte* const received = try_receive();
   const std::size_t sent = lengths_[step_ % shape_.slot_count];
@@ -226,7 +246,7 @@ void NetRecvLink::pass_over(std::uint64_t up_to) {
 
 void NetRecvLink::tell_if_due() {
   if (step_ - told_ >= shape_.releases_per_credit || untold_bytes_ >= shape_.bytes_per_credit)
-    send({tell_released()}, nullptr, 0);
+    send_while_connected({tell_released()});
 }
 
 std::uint64_t NetRecvLink::arrived() noexcept {
@@ -236,7 +256,7 @@ std::uint64_t NetRecvLink::arrived() noexcept {
 }
 
 void NetRecvLink::settle() {
-  if (told_ != step_) send({tell_released()}, nullptr, 0);
+  if (told_ != step_) send_while_connected({tell_released()});
 }
 
 std::string NetRecvLink::last_step() const {
@@ -267,9 +287,12 @@ void NetRecvLink::arrive(Word word) noexcept {
 
 std::byte* NetRecvLink::slot_for(std::uint64_t step, std::size_t bytes) noexcept {
   const std::uint64_t released = released_.load(std::memory_order_acquire);
-  // The sender was given the slot by release(): nobody reads it now.
-  if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes) {
-    lengths_[(step - 1) % shape_.slot_count] = bytes;
+  const std::size_t slot = (step - 1) % shape_.slot_count;
+  // The sender was given the slot by release(), and has sent nothing else for it: nobody reads it now.
+  if (step > released && step <= released + shape_.slot_count && bytes <= shape_.slot_bytes &&
+      taken_for_[slot] != step) {
+    taken_for_[slot] = step;
+    lengths_[slot] = bytes;
     return place_.slots.get() + slot_offset(step - 1);
   }
   refuse();

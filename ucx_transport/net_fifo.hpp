@@ -34,7 +34,7 @@ class NetEnd : protected Inbox {
   bool is_connected() const noexcept;
   /// Whether UCX holds back nothing that this end has sent, as far as UCX tells: it counts as sent what a
   /// socket's full buffer did not take. So ask only for messages that are sent eagerly and short against that
-  /// buffer. Throws Error (kPeerFailed).
+  /// buffer. Throws Error (kPeerFailed) where some of them never leave.
   bool is_flushed();
   /// The way to the other end and the last step, for messages: "over tcp/eth0: 9 slots sent, 8 of them
   /// taken".
@@ -68,9 +68,10 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(Word word, const std::byte* data, std::size_t bytes);
-  /// Progresses, after a look for a message found none, for this end or none in particular. Throws as
-  /// check_other_end().
-  void await(Inbox* waiting = nullptr);
+  /// What the other end no longer needs once it has gone.
+  void send_while_connected(Word word);
+  /// For this end or none in particular.
+  void progress(Inbox* waiting = nullptr);
   void check() const;
   ucs_status_t status() const noexcept;
   virtual std::string last_step() const = 0;
@@ -180,13 +181,15 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
     return told_ = step_;
   }
   void tell_if_due();
+  bool comes(Inbox* waiting = nullptr);
   bool is_here() const noexcept { return arrived_[step_ % shape_.slot_count].value() == step_ + 1; }
   bool consume_at_once(Word word, std::span<const std::byte> data) noexcept;
   std::string last_step() const override;
 
   Place place_;
-  std::vector<std::size_t> lengths_;  ///< by slot, of the message in it; published by arrived_
-  std::vector<std::uint64_t> notes_;  ///< by slot, as its sender has noted it; published by arrived_
+  std::vector<std::size_t> lengths_;      ///< by slot, of the message in it; published by arrived_
+  std::vector<std::uint64_t> notes_;      ///< by slot, as its sender has noted it; published by arrived_
+  std::vector<std::uint64_t> taken_for_;  ///< by slot, the latest step for which it was given to a message
   /// By slot, the step that lies in it.  arrive(): release  -- pairs with --  try_receive(), arrived():
   /// acquire
   std::unique_ptr<device::StepFlag[]> arrived_;

@@ -114,15 +114,16 @@ std::size_t rails_of(const Bytes& address) {
   return worker_addresses(address).size();
 }
 
-/// Under the lock, around what UCX may do with memory of GPUs.
+/// Under the lock, around what UCX may do with memory of GPUs. `used` is declared before the lock: what goes
+/// with the last one who has a GPU waits for the program's kernels, which may wait for messages.
 class Transport::InContext {
  public:
-  explicit InContext(const std::weak_ptr<device::cuda::Gpu>& gpu) : gpu_(gpu.lock()) {
-    if (gpu_ && gpu_->is_alive()) context_.emplace(gpu_->driver(), gpu_->owner());
+  InContext(const std::weak_ptr<device::cuda::Gpu>& gpu, std::shared_ptr<device::cuda::Gpu>& used) {
+    used = gpu.lock();
+    if (used && used->is_alive()) context_.emplace(used->driver(), used->owner());
   }
 
  private:
-  const std::shared_ptr<device::cuda::Gpu> gpu_;
   std::optional<device::cuda::Driver::CurrentContext> context_;
 };
 
@@ -215,10 +216,36 @@ Transport::Transport(const TransportOptions& options)
 }
 
 Transport::~Transport() {
+  std::shared_ptr<device::cuda::Gpu> used;
   const MutexLock lock(mutex_);
-  const InContext in_context(gpu_);
+  const InContext in_context(gpu_, used);
+  flush();
   for (auto& [address, endpoint] : endpoints_) close(*endpoint);
+  for (const auto& endpoint : broken_) close(*endpoint);
   rails_.clear();
+}
+
+/// What peers may still need of a program's last calls: closing by force may discard it.
+void Transport::flush() noexcept {
+  constexpr std::chrono::seconds kMostTime{1};
+  std::vector<void*> requests;
+  for (const auto& [address, endpoint] : endpoints_)
+    for (const Endpoint::Pair& pair : endpoint->eps_) {
+      if (endpoint->status() != UCS_OK) continue;
+      const ucp_request_param_t param{};
+      void* const request = ucp_ep_flush_nbx(pair.ep, &param);
+      if (!UCS_PTR_IS_PTR(request)) continue;
+      try {
+        requests.push_back(request);
+      } catch (const std::bad_alloc&) {
+        ucp_request_free(request);
+      }
+    }
+  const auto until = std::chrono::steady_clock::now() + kMostTime;
+  const auto is_done = [](void* request) { return ucp_request_check_status(request) != UCS_INPROGRESS; };
+  while (!std::ranges::all_of(requests, is_done) && std::chrono::steady_clock::now() < until)
+    for (const auto& rail : rails_) ucp_worker_progress(rail->worker);
+  for (void* const request : requests) ucp_request_free(request);  // once it has ended, where it has not
 }
 
 /// By force, which completes everything outstanding with an error.
@@ -234,12 +261,16 @@ void Transport::close(Endpoint& endpoint) noexcept {
   }
 }
 
-/// Of processes that have gone, for the most part. Those that links still use stay.
-void Transport::forget_broken_endpoints() noexcept {
-  std::erase_if(endpoints_, [this](const auto& known) {
-    Endpoint& endpoint = *known.second;
-    const bool forgets = endpoint.status() != UCS_OK && known.second.use_count() == 1;
-    if (forgets) close(endpoint);
+/// Of processes that have gone, for the most part. Those that links still use are closed later.
+void Transport::forget_broken_endpoints() {
+  for (auto known = endpoints_.begin(); known != endpoints_.end();) {
+    const bool is_broken = known->second->status() != UCS_OK;
+    if (is_broken) broken_.push_back(known->second);
+    known = is_broken ? endpoints_.erase(known) : std::next(known);
+  }
+  std::erase_if(broken_, [this](const auto& endpoint) {
+    const bool forgets = endpoint.use_count() == 1;
+    if (forgets) close(*endpoint);
     return forgets;
   });
 }
@@ -278,10 +309,11 @@ std::span<const std::unique_ptr<Transport::Rail>> Transport::rails(RailId rail) 
 }
 
 std::shared_ptr<Endpoint> Transport::connect(const Bytes& address, const std::string& peer, RailId rail) {
+  std::shared_ptr<device::cuda::Gpu> used;
   const MutexLock lock(mutex_);
   const std::pair key(rail, std::string(reinterpret_cast<const char*>(address.data()), address.size()));
   {
-    const InContext in_context(gpu_);
+    const InContext in_context(gpu_, used);
     forget_broken_endpoints();
   }
   if (const auto known = endpoints_.find(key); known != endpoints_.end()) return known->second;
@@ -400,8 +432,9 @@ void Transport::end_fetch(InboxId id, Word word, ucs_status_t status) noexcept {
 
 ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
                              std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
+  std::shared_ptr<device::cuda::Gpu> used;
   const MutexLock lock(mutex_);
-  const InContext in_context(gpu_);
+  const InContext in_context(gpu_, used);
   if (to.status() != UCS_OK) return to.status();
   std::unique_ptr<Pending> pending(new Pending{{inbox, word}, outbox});
   ucp_request_param_t param{};
@@ -409,7 +442,8 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     const std::unique_ptr<Pending> done(static_cast<Pending*>(user_data));
-    if (status != UCS_OK) done->outbox->error.store(status, std::memory_order_relaxed);
+    if (status != UCS_OK && !done->outbox->may_be_lost)
+      done->outbox->error.store(status, std::memory_order_relaxed);
     done->outbox->pending.fetch_sub(1, std::memory_order_relaxed);
     ucp_request_free(request);
   };
@@ -439,8 +473,9 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
   std::array<pollfd, kMostEvents> events{};
   std::size_t armed = 0;
   {
+    std::shared_ptr<device::cuda::Gpu> used;
     const MutexLock lock(mutex_);
-    const InContext in_context(gpu_);
+    const InContext in_context(gpu_, used);
     for (const auto& rail : rails_) {
       if (rail->event_fd < 0 || armed == kMostEvents) continue;
       const ucs_status_t status = ucp_worker_arm(rail->worker);
@@ -453,9 +488,10 @@ void Transport::wait(std::chrono::microseconds most) noexcept {
 }
 
 unsigned Transport::progress(Inbox* waiting) {
+  std::shared_ptr<device::cuda::Gpu> used;
   if (!mutex_.try_lock()) return 0;
   const MutexLock lock(mutex_, std::adopt_lock);
-  const InContext in_context(gpu_);
+  const InContext in_context(gpu_, used);
   if (waiting != nullptr) waiting->waited_for_ = true;
   unsigned events = 0;
   for (const auto& rail : rails_) events += ucp_worker_progress(rail->worker);

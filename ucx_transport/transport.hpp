@@ -86,6 +86,7 @@ struct Outbox {
   bool is_fetched = false;              ///< all data, whatever the rendezvous: it, or its place, is a GPU's
   bool is_sent_along = false;           ///< all data, whatever the rendezvous, where they are not fetched
   std::atomic<std::size_t> pending{0};  ///< messages that UCX has not completed
+  bool may_be_lost = false;             ///< all that is sent: nobody needs it once the other end has gone
   std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };
 
@@ -148,7 +149,8 @@ class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
   explicit Transport(const TransportOptions& options = {});
-  /// Breaks all connections without waiting for peers. No inbox may be open.
+  /// What has been sent gets a second to leave; then breaks all connections, without waiting for peers. No
+  /// inbox may be open.
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -165,8 +167,9 @@ class Transport {
   /// UCX works on memory of GPUs in whatever context of CUDA is current in the thread that calls it; threads
   /// of loom and of MPI may have none. From now on it is this GPU's, as long as that is there.
   void work_in_context_of(std::weak_ptr<device::cuda::Gpu> gpu);
-  /// The endpoint to the process with this address, made at the first call for it and the rail. Throws Error
-  /// (kUnreachable), with `peer`'s name, where UCX finds no transport that reaches it.
+  /// The endpoint to the process with this address, made at the first call for it and the rail, and anew
+  /// where UCX has reported it broken. Throws Error (kUnreachable), with `peer`'s name, where UCX finds no
+  /// transport that reaches it.
   std::shared_ptr<Endpoint> connect(const Bytes& address, const std::string& peer, RailId rail = kAllRails);
 
   /// `inbox` takes what is sent to the id, a random number, from now on, until it is closed.
@@ -196,8 +199,9 @@ class Transport {
   ucs_status_t fetch(Rail& rail, void* descriptor, std::size_t bytes, InboxId id, Word word)
       LOOM_REQUIRES(mutex_);
   void end_fetch(InboxId id, Word word, ucs_status_t status) noexcept LOOM_REQUIRES(mutex_);
+  void flush() noexcept LOOM_REQUIRES(mutex_);
   void close(Endpoint& endpoint) noexcept;
-  void forget_broken_endpoints() noexcept LOOM_REQUIRES(mutex_);
+  void forget_broken_endpoints() LOOM_REQUIRES(mutex_);
 
   std::span<const std::unique_ptr<Rail>> rails(RailId rail) const LOOM_REQUIRES(mutex_);
   class InContext;
@@ -207,7 +211,8 @@ class Transport {
   std::size_t opened_with_ = 0;  ///< rails, the first ones
   Bytes address_;                ///< of these
   std::map<std::pair<RailId, std::string>, std::shared_ptr<Endpoint>> endpoints_
-      LOOM_GUARDED_BY(mutex_);  ///< by worker address
+      LOOM_GUARDED_BY(mutex_);                                             ///< by worker address
+  std::vector<std::shared_ptr<Endpoint>> broken_ LOOM_GUARDED_BY(mutex_);  ///< which links still use
   std::unordered_map<InboxId, Inbox*> inboxes_ LOOM_GUARDED_BY(mutex_);
   std::weak_ptr<device::cuda::Gpu> gpu_ LOOM_GUARDED_BY(mutex_);
   const bool can_sleep_;

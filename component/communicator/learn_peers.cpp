@@ -15,6 +15,7 @@
 #include "component/links/layout.hpp"
 #include "component/setup/device_use.hpp"
 #include "connect/exchange.hpp"
+#include "device/host/cico_executor.hpp"
 #include "search/channel_plan.hpp"
 
 namespace loom {
@@ -125,6 +126,14 @@ class HostsAndUses {
   }
 
   int hosts() const noexcept { return hosts_; }
+  /// Throws Error, on all ranks alike, if one host has more ranks than its buffers are for.
+  void check() const {
+    std::unordered_map<std::int32_t, int> ranks_of;
+    for (const std::int32_t leader : leaders_)
+      if (++ranks_of[leader] > device::CicoBuffer::kMostRanks)
+        throw Error(ErrorCode::kUnreachable, loom::format("The host of rank {} has more than {} ranks.",
+                                                          leader, device::CicoBuffer::kMostRanks));
+  }
   /// By rank: the lowest rank of its host.
   const std::vector<std::int32_t>& leaders() const noexcept { return leaders_; }
   /// The ranks of its host, ascending.
@@ -317,6 +326,7 @@ void learn_group(Member& member, Agreement& agreement) {
   agree_on_settings(member, agreement);
   const topo::Place place = member.process.place();
   const HostsAndUses known(agreement, place.host, device_use_here(member));
+  known.check();
   const std::vector<int> mates = known.mates_of(member.rank);
   meet_mates(member, agreement, place, mates, known.hosts());
   const std::vector<std::byte> summary = learn_host(member, mates);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
 #include "component/links/shared_layout.hpp"
 
@@ -70,7 +71,9 @@ void GpuNetwork::start() {
   std::vector<ucx_transport::NetSendEnd> sends;
   std::vector<ucx_transport::NetRecvEnd> receives;
   for (const End& end : ends_)
-    if (end.send)
+    if (!end.net().is_connected())
+      throw Error(ErrorCode::kUnreachable, loom::format("There is no connection to {}.", end.net().peer()));
+    else if (end.send)
       sends.push_back({end.far, end.send.get()});
     else
       receives.push_back({end.far, end.receive.get()});

@@ -187,6 +187,9 @@ void LinkMaker::try_network(std::span<const LinkSet> sets, std::optional<int> to
   try {
     try_all(sets, member_.rank, group.names, policy, awaited);
   } catch (const Error& error) {
+    // UCX may say so before the time is over, where ports lead nowhere: then others may lead there.
+    const bool is_broken = error.code() == ErrorCode::kPeerFailed && !are_connected(sets);
+    if (is_broken) throw Error(ErrorCode::kUnreachable, error.what());
     if (error.code() != ErrorCode::kTimeout) throw;
     const std::string& from = group.names.at(awaited);
     throw Error(ErrorCode::kUnreachable,

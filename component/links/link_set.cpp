@@ -164,6 +164,12 @@ void try_all(std::span<const LinkSet> sets, int rank, const RankNames& names,
   });
 }
 
+bool are_connected(std::span<const LinkSet> sets) noexcept {
+  bool connected = true;
+  for_each_net_end(sets, [&](const NetEnd& end) { connected &= end.is_connected(); });
+  return connected;
+}
+
 void abandon_all(std::span<const LinkSet> sets) noexcept {
   for_each_net_end(sets, [](NetEnd& end) { end.abandon_end(); });
   ucx_transport::give_last_words_time([&] {

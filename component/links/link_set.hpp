@@ -129,15 +129,17 @@ inline std::optional<int> not_quiet_in(std::span<const LinkSet> sets, std::uint6
 /// Error.
 void make_all(std::span<LinkSet> sets, ucx_transport::Transport& transport, ucx_transport::RailId rail,
               const RankNames& names, ByteWriter& writer);
-/// Joins them to the others' ends. handle_of(rank) begins where that rank wrote. Throws Error.
 /// What handles are called in messages.
 inline constexpr const char* kHandleOfLinks = "What a rank tells of its links";
+/// Joins them to the others' ends. handle_of(rank) begins where that rank wrote. Throws Error.
 void join_all(std::span<const LinkSet> sets, const std::function<ByteReader(int rank)>& handle_of);
 /// Sends one word by each rail of each link and waits for those of the others: UCX may find a transport that
 /// no packet passes. `awaited` becomes the rank whose word it waits for. Throws Error: kUnreachable, and what
 /// the policy throws.
 void try_all(std::span<const LinkSet> sets, int rank, const RankNames& names,
              const device::WaitPolicy& policy, int& awaited);
+/// Whether no connection of theirs has ended, as far as is known.
+bool are_connected(std::span<const LinkSet> sets) noexcept;
 /// Tells all other ends that nothing further will come, and waits a little for that to leave.
 void abandon_all(std::span<const LinkSet> sets) noexcept;
 

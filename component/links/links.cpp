@@ -130,9 +130,7 @@ void Links::check_peers() const {
 }
 
 bool Links::are_connected() const noexcept {
-  bool connected = true;
-  for_each_net_end(between_hosts, [&](const NetEnd& end) { connected &= end.is_connected(); });
-  return connected;
+  return loom::are_connected(between_hosts);
 }
 
 void Links::drop_pairwise() noexcept {

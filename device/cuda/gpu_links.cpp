@@ -108,7 +108,7 @@ GpuLinks::~GpuLinks() {
 
 GpuLinks::Handle GpuLinks::handle() noexcept {
   told_ = true;
-  return {segment_.handle(), shared_};
+  return {segment_.handle(), shared_, this_process()};
 }
 
 bool GpuLinks::is_on_my_host(std::size_t rank) const {
@@ -148,6 +148,8 @@ void GpuLinks::connect(std::span<const Handle> handles, int self, std::vector<st
     attached_.push_back(is_mine               ? segment_
                         : is_on_my_host(rank) ? Segment::attach(handles[rank].flags)
                                               : Segment());
+    // While it is there: the process of a rank that has gone is not found any more.
+    processes_.push_back(is_on_my_host(rank) ? as_seen_here(handles[rank].process) : ProcessId());
     if (form_.zero_copy()) boards.push_back(&flags_in(attached_.back()).board);
   }
   const std::vector<bool> peers = peers_in_memory();
@@ -251,10 +253,14 @@ void GpuLinks::abandon() noexcept {
   if (carrier_) carrier_->abandon();
 }
 
-std::chrono::steady_clock::time_point GpuLinks::peers_work_until() const noexcept {
-  constexpr std::chrono::seconds kPatience{2};
+bool GpuLinks::may_still_work(int rank) const noexcept {
+  constexpr std::chrono::seconds kPatience{2}, kMostPatience{20};  // 100 GB over PCIe take 10 s
   using Clock = std::chrono::steady_clock;
-  return Clock::time_point(Clock::duration(abandoned_at_.load())) + kPatience;
+  const auto waited = Clock::now() - Clock::time_point(Clock::duration(abandoned_at_.load()));
+  if (waited < kPatience) return true;
+  if (waited > kMostPatience) return false;
+  const ProcessId& process = processes_[static_cast<std::size_t>(rank)];
+  return device::is_alive(process) && !is_stopped(process);
 }
 
 void GpuLinks::check_peers() const {

@@ -13,6 +13,7 @@
 
 #include "device/cuda/kernel_links.hpp"
 #include "device/cuda/zero_copy_links.hpp"
+#include "device/link/process_watch.hpp"
 #include "device/link/shared_memory.hpp"
 
 namespace loom::device::cuda {
@@ -28,6 +29,7 @@ class GpuLinks {
   struct Handle {
     SegmentHandle flags;
     MemoryHandle memory;
+    ProcessId process;  ///< as it tells of itself
   };
   /// Which executors there are links for, how much memory that takes, and what kernels may do in it; the same
   /// on all ranks.
@@ -99,9 +101,10 @@ class GpuLinks {
 
   /// Peers find out when they wait.
   void abandon() noexcept;
-  /// From the first time on, and then until this, peers' kernels may still be at work in this rank's buffers:
-  /// none starts later, and one that takes longer has died with its rank.
-  std::chrono::steady_clock::time_point peers_work_until() const noexcept;
+  /// After the first abandon(): whether a kernel of this rank of my host that has not ended by then may still
+  /// be at work in my buffers; none starts later. Its process lives, and is not stopped; or it had no time
+  /// yet to say that the kernel has ended. Not for ever, whatever the process does.
+  bool may_still_work(int rank) const noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;
   /// Of links that lead to other hosts; see Carrier.
@@ -163,8 +166,9 @@ class GpuLinks {
   bool any_flags(Body&& body) const;
 
   std::vector<Handle> handles_;
-  std::vector<Segment> attached_;   ///< by rank; empty of those on other hosts
-  std::vector<std::byte*> mapped_;  ///< by rank; nullptr: not needed, or no longer
+  std::vector<Segment> attached_;     ///< by rank; empty of those on other hosts
+  std::vector<ProcessId> processes_;  ///< by rank
+  std::vector<std::byte*> mapped_;    ///< by rank; nullptr: not needed, or no longer
   std::unique_ptr<Carrier> carrier_;
   std::optional<LaunchWordsPool> launch_words_;
   std::optional<ZeroCopyLinks> zero_copy_;

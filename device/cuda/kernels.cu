@@ -44,8 +44,8 @@ class Warps {
   int size_, number_;
 };
 
-/// Calls body(first, stride) for the vectors of this thread, several at a time: first, first + stride, and so
-/// on.
+/// Calls body(first, stride) for the vectors, or other units, of this thread, several at a time: first,
+/// first + stride, and so on.
 template <class Body>
 __device__ void for_vectors(std::size_t vectors, Body&& body) {
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
@@ -87,25 +87,45 @@ __device__ void combine(const CombineArgs& args) {
   });
 }
 
-/// Blocks, one after the other.
-template <class T>
-__device__ void copy_all(const CombineArgs& args) {
-  using steps::Buffer;
+/// Neighbours by neighbouring threads. Both are aligned for Unit.
+template <class Unit>
+__device__ void copy(const void* from, void* to, std::size_t bytes) {
   using steps::kUnroll;
-  using steps::Vector;
+  const auto* const in = static_cast<const Unit*>(from);
+  auto* const out = static_cast<Unit*>(to);
+  const std::size_t units = bytes / sizeof(Unit);
+  for_vectors(units, [&](std::size_t first, std::size_t stride) {
+    Unit value[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (first + u * stride < units) value[u] = in[first + u * stride];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (first + u * stride < units) out[first + u * stride] = value[u];
+  });
+  // What is left is shorter than a unit.
+  const std::size_t i = units * sizeof(Unit) + std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < bytes) static_cast<std::uint8_t*>(to)[i] = static_cast<const std::uint8_t*>(from)[i];
+}
+
+/// Blocks, one after the other, in the longest units for which both places are aligned.
+template <class Byte>
+__device__ void copy_all(const CombineArgs& args) {
   for (int k = 0; k < args.operands; ++k) {
-    const std::size_t count = args.counts[k], vectors = divide_up(count, steps::elems_in<T, Vector>);
-    const Buffer<const T, Vector> in(static_cast<const T*>(args.in[k]), count);
-    const Buffer<T, Vector> out(static_cast<T*>(args.out[k]), count);
-    for_vectors(vectors, [&](std::size_t first, std::size_t stride) {
-      Vector value[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        if (first + u * stride < vectors) value[u] = in.load(first + u * stride);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        if (first + u * stride < vectors) out.store(first + u * stride, value[u]);
-    });
+    const void* const from = args.in[k];
+    void* const to = args.out[k];
+    const std::size_t bytes = args.counts[k];
+    const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to);
+    if (bits % 16 == 0)
+      copy<steps::Vector>(from, to, bytes);
+    else if (bits % 8 == 0)
+      copy<std::uint64_t>(from, to, bytes);
+    else if (bits % 4 == 0)
+      copy<std::uint32_t>(from, to, bytes);
+    else if (bits % 2 == 0)
+      copy<std::uint16_t>(from, to, bytes);
+    else
+      copy<Byte>(from, to, bytes);
   }
 }
 

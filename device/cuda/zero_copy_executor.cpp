@@ -84,8 +84,7 @@ ZeroCopyExecutor::~ZeroCopyExecutor() {
 }
 
 /// A rank whose kernel was on its way writes to this one's buffers until it says so; one that has not started
-/// it learns that it must not. Not for ever: it may have died, and its kernels with it. All calls of a
-/// communicator together, of whatever lanes, wait once for that.
+/// it learns that it must not.
 void ZeroCopyExecutor::withdraw() noexcept {
   gpus_.abandon();
   // Pairs with the one in run(): either this rank sees that the other is ready, or that one the abandonment.
@@ -95,9 +94,8 @@ void ZeroCopyExecutor::withdraw() noexcept {
     const ZeroCopyBoard& board = links_.board(rank);
     return board.ready.value() >= links_.step() && board.done.value() < links_.step();
   };
-  const auto until = gpus_.peers_work_until();
   for (int r = 0; r < ranks_; ++r)
-    while (works(r) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    while (works(r) && gpus_.may_still_work(r)) std::this_thread::yield();
 }
 
 // ---- Where data lies

@@ -21,6 +21,9 @@ struct CicoBuffer {
   /// With as few banks as there can be.
   static constexpr std::uint64_t kBanks = Rounds::kFewestBanks;
   static constexpr std::size_t kBankBytes = kBytes / kBanks;
+  /// For so many a bank has a line of each, and what CicoBlocksExecutor tells each.
+  static constexpr int kMostRanks = 1024;
+  static_assert(kBankBytes / kMostRanks >= kCacheLine + 16);
 
   alignas(kCacheLine) RoundFlags flags;
   alignas(kCacheLine) std::byte banks[kBytes];

@@ -44,22 +44,28 @@ LOOM_HOST_DEVICE Unit combine(Unit a, Unit b) {
 }
 
 /// The program's elements, aligned for their type alone, as units. The last unit may be partial.
+///
+/// Data that are only moved go as bytes, whatever their type. Theirs is a multiple of what the buffer is
+/// aligned for, in most cases: a unit is assembled of pieces of that length, since one byte at a time would
+/// take a GPU ten times as long.
 template <class T, class Unit>
 class Buffer {
  public:
-  LOOM_HOST_DEVICE Buffer(T* at, std::size_t count)
-      : at_(at), count_(count), aligned_(reinterpret_cast<std::uintptr_t>(at) % alignof(Unit) == 0) {}
+  LOOM_HOST_DEVICE Buffer(T* at, std::size_t count) : at_(at), count_(count) {
+    const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(at) | sizeof(Unit);
+    alignment_ = static_cast<unsigned>(bits & (~bits + 1));
+  }
 
   LOOM_HOST_DEVICE Unit load(std::size_t i) const {
     const std::size_t first = i * kElems;
-    if (aligned_ && first + kElems <= count_) {
-#ifdef __CUDA_ARCH__
-      return reinterpret_cast<const Unit*>(at_)[i];
-#else
-      Unit unit;  // the program's elements are of another type
-      std::memcpy(&unit, at_ + first, sizeof(unit));
-      return unit;
-#endif
+    if (first + kElems <= count_) {
+      const T* const at = at_ + first;
+      if (alignment_ == sizeof(Unit)) return load_as<Unit>(at);
+      if constexpr (kAreBytes) {
+        if (alignment_ == 8) return load_as<std::uint64_t>(at);
+        if (alignment_ == 4) return load_as<std::uint32_t>(at);
+        if (alignment_ == 2) return load_as<std::uint16_t>(at);
+      }
     }
     Elements<std::remove_const_t<T>, Unit> part = {};
     LOOM_UNROLL
@@ -69,13 +75,14 @@ class Buffer {
   }
   LOOM_HOST_DEVICE void store(std::size_t i, Unit unit) const {
     const std::size_t first = i * kElems;
-    if (aligned_ && first + kElems <= count_) {
-#ifdef __CUDA_ARCH__
-      reinterpret_cast<Unit*>(at_)[i] = unit;
-#else
-      std::memcpy(at_ + first, &unit, sizeof(unit));
-#endif
-      return;
+    if (first + kElems <= count_) {
+      T* const at = at_ + first;
+      if (alignment_ == sizeof(Unit)) return store_as<Unit>(at, unit);
+      if constexpr (kAreBytes) {
+        if (alignment_ == 8) return store_as<std::uint64_t>(at, unit);
+        if (alignment_ == 4) return store_as<std::uint32_t>(at, unit);
+        if (alignment_ == 2) return store_as<std::uint16_t>(at, unit);
+      }
     }
     const auto part = __builtin_bit_cast(Elements<T, Unit>, unit);
     LOOM_UNROLL
@@ -85,9 +92,37 @@ class Buffer {
 
  private:
   static constexpr std::size_t kElems = elems_in<T, Unit>;
+  static constexpr bool kAreBytes = std::is_same_v<std::remove_const_t<T>, std::uint8_t>;
+
+  /// A whole unit, aligned for Piece.
+  template <class Piece>
+  LOOM_HOST_DEVICE static Unit load_as(const T* at) {
+#ifdef __CUDA_ARCH__
+    Elements<Piece, Unit> pieces;
+    LOOM_UNROLL
+    for (std::size_t k = 0; k < elems_in<Piece, Unit>; ++k)
+      pieces.elem[k] = reinterpret_cast<const Piece*>(at)[k];
+    return __builtin_bit_cast(Unit, pieces);
+#else
+    Unit unit;  // the program's elements are of another type
+    std::memcpy(&unit, at, sizeof(unit));
+    return unit;
+#endif
+  }
+  template <class Piece>
+  LOOM_HOST_DEVICE static void store_as(T* at, Unit unit) {
+#ifdef __CUDA_ARCH__
+    const auto pieces = __builtin_bit_cast(Elements<Piece, Unit>, unit);
+    LOOM_UNROLL
+    for (std::size_t k = 0; k < elems_in<Piece, Unit>; ++k) reinterpret_cast<Piece*>(at)[k] = pieces.elem[k];
+#else
+    std::memcpy(at, &unit, sizeof(unit));
+#endif
+  }
+
   T* at_;
   std::size_t count_;
-  bool aligned_;
+  unsigned alignment_;  ///< of every unit: a power of two, of its length at the most
 };
 
 }  // namespace loom::device::steps

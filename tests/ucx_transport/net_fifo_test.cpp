@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -115,6 +116,78 @@ TEST_F(NetFifo, RefusesAReleaseOfSlotsThatItHasNotSent) {
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->code(), ErrorCode::kInternal);
   EXPECT_STREQ(refused->what(), "A message from the receiver fits no slot.");
+}
+
+/// By then nobody may be reading it.
+TEST_F(NetFifo, RefusesASecondMessageForASlot) {
+  ASSERT_TRUE(arrives(std::byte{1}, 8));
+  const std::byte* const slot = receive_->try_receive();
+  ASSERT_NE(slot, nullptr);
+  const auto endpoint = from_->connect(to_->address(), "the receiver");
+  const auto outbox = std::make_shared<Outbox>();
+  outbox->slots = allocate_slots(kShape.slot_bytes);
+  ASSERT_EQ(from_->send(*endpoint, receive_->inbox(), {.step = 1, .note = note(100).word()},
+                        outbox->slots.get(), 8, outbox),
+            UCS_OK);
+  ASSERT_TRUE(publish(std::byte{2}, 8));  // behind it
+  ASSERT_TRUE(comes_true([&] {
+    from_->progress();
+    to_->progress();
+    return receive_->arrived() == 2;
+  }));
+  EXPECT_EQ(slot[0], std::byte{1});
+  receive_->release();
+  ASSERT_NE(receive_->try_receive(), nullptr);
+  receive_->release();
+  EXPECT_EQ(failure_of_consuming(8), ErrorCode::kInternal);
+}
+
+/// As a process that frees its communicators and ends at once: nothing waits for the others where MPI ends by
+/// sessions.
+TEST_F(NetFifo, ReceivesWhatCameBeforeTheSenderWent) {
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(publish(static_cast<std::byte>(i), 8));
+  ASSERT_TRUE(comes_true([&] {
+    to_->progress();  // so that they are connected
+    return send_->is_flushed() && receive_->arrived() > 0;
+  }));
+  send_.reset();
+  from_.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 1; i <= 3; ++i) {
+    std::byte got{};
+    const auto take = [&](const std::byte* data) { got = data[0]; };
+    ASSERT_TRUE(receive_->try_consume(8, Consumer(take))) << i;  // at the first look: nothing else comes
+    EXPECT_EQ(got, static_cast<std::byte>(i));
+    EXPECT_TRUE(comes_true([&] { return receive_->is_flushed(); })) << i;
+  }
+  receive_->settle();
+  EXPECT_TRUE(comes_true([&] { return receive_->is_flushed(); }));
+  std::optional<ErrorCode> failure;
+  EXPECT_TRUE(comes_true([&] {
+    try {
+      receive_->try_receive();
+    } catch (const Error& error) {
+      failure = error.code();
+    }
+    return failure.has_value();
+  })) << "the sender has gone";
+  EXPECT_EQ(failure, ErrorCode::kPeerFailed);
+}
+
+TEST_F(NetFifo, HearsOfTheReleasesOfAReceiverThatWent) {
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(arrives(static_cast<std::byte>(i), 8));
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_NE(receive_->try_receive(), nullptr);
+    receive_->release();
+  }
+  receive_->settle();
+  ASSERT_TRUE(comes_true([&] { return receive_->is_flushed(); }));
+  receive_.reset();
+  to_.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(send_->released(), 3U);
+  EXPECT_TRUE(send_->is_flushed());
+  EXPECT_NE(send_->try_acquire(), nullptr);
 }
 
 TEST_F(NetFifo, ConsumesWhatComesWhileItLooksWithoutASlot) {

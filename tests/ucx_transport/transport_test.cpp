@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "tests/ucx_transport/break_connections.hpp"
 
 namespace loom::ucx_transport {
 namespace {
@@ -253,6 +254,28 @@ TEST_F(TwoTransports, EndInTheMiddleOfAFetch) {
   for (int i = 0; i < 1000; ++i) sender_->progress();
   sender_.reset();
   EXPECT_EQ(taker.arrived, 0);
+}
+
+/// While a failed communicator's links still have it.
+TEST_F(TwoTransports, MakeAConnectionAnewOnceItIsBroken) {
+  open(Rendezvous::kNever);
+  Taker taker;
+  const InboxId inbox = receiver_->open(taker);
+  send(inbox, 8);
+  ASSERT_TRUE(comes_true([&] { return taker.taken == 1; }));
+  const std::shared_ptr<Endpoint> before = endpoint_;
+  const std::shared_ptr<Endpoint> back = receiver_->connect(sender_->address(), "the sender");
+  break_connections();
+  ASSERT_TRUE(comes_true([&] { return before->status() != UCS_OK && back->status() != UCS_OK; }));
+
+  endpoint_ = sender_->connect(receiver_->address(), "the receiver");
+  receiver_->connect(sender_->address(), "the sender");
+  EXPECT_NE(endpoint_, before);
+  EXPECT_EQ(endpoint_->status(), UCS_OK);
+  EXPECT_EQ(sender_->connect(receiver_->address(), "the receiver"), endpoint_);
+  send(inbox, 8, 2);
+  EXPECT_TRUE(comes_true([&] { return taker.taken == 2; }));
+  receiver_->close(inbox);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "device/host/cico_executor.hpp"
 #include "tests/component/thread_ranks.hpp"
 
 namespace {
@@ -218,6 +219,23 @@ TEST(SetUpAtScale, LeadsToACallBetweenHosts) {
     EXPECT_LE(costs.sent.gathered, 64U);
     EXPECT_LE(costs.sent.reduced, 400U);
   }
+}
+
+/// Its buffers have no room for a line of each: no rank goes on, for the same reason.
+TEST(SetUpAtScale, DeclinesAHostOfMoreRanksThanItsBuffersAreFor) {
+  if (kIsWatched) GTEST_SKIP() << "a sanitizer takes too much memory for each thread";
+  const SmallMachine machine;
+  Job job{.ranks = device::CicoBuffer::kMostRanks + 1, .host = [](int) { return "host"; }};
+  std::atomic<int> declined = 0;
+  job.run([&](Rank& self) {
+    if (Communicator::create(Bootstrap(self.bootstrap()), self.process(), self.engine()) == nullptr)
+      ++declined;
+  });
+  EXPECT_EQ(declined, job.ranks);
+  const std::vector<std::string> messages = job.transcript.messages(LOOM_MESSAGE_DECLINED);
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_NE(messages[0].find("The host of rank 0 has more than 1024 ranks."), std::string::npos)
+      << messages[0];
 }
 
 }  // namespace

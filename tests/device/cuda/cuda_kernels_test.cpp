@@ -208,6 +208,43 @@ struct Apart {
   std::size_t bytes = 0, packed = 0;
 };
 
+/// In whatever units both places are aligned for: blocks of one copy each, and one operand for several
+/// results.
+TEST_F(CudaKernels, MoveDataFromAndToAnyAddress) {
+  using How = CombineArgs::How;
+  Gpu gpu(real_->driver(), real_->owner());
+  GpuStream stream(gpu);
+  constexpr std::size_t kAddresses[] = {0, 1, 2, 4, 8, 12, 3};
+  constexpr int kBlocks = static_cast<int>(std::size(kAddresses));
+  for (const std::size_t count : {1UL, 15UL, 16UL, 33UL, 5003UL})
+    for (const std::size_t from : kAddresses)
+      for (const How how : {How::kCopies, How::kFold}) {
+        const std::size_t room = (count + 63) / 16 * 16;
+        const auto own = [&](int k) {
+          return how == How::kFold ? std::size_t{0} : static_cast<std::size_t>(k);
+        };
+        Bytes values = steps::elements<std::uint8_t>(room * kBlocks, 5), right(room * kBlocks, std::byte{9});
+        GpuBytes in(gpu, values.size()), out(gpu, right.size());
+        in.write(values);
+        out.write(right);
+        CombineArgs args{
+            .how = how, .operands = how == How::kFold ? 1 : kBlocks, .results = kBlocks, .count = count};
+        for (int k = 0; k < kBlocks; ++k) {
+          const std::size_t first = own(k) * room + from,
+                            to = static_cast<std::size_t>(k) * room + kAddresses[k];
+          args.in[k] = in.at() + first;
+          args.out[k] = out.at() + to;
+          args.counts[k] = count;
+          std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(first), count,
+                      right.begin() + static_cast<std::ptrdiff_t>(to));
+        }
+        stream.combine({}, Type::kUint8, args);
+        stream.synchronize();
+        EXPECT_EQ(out.read(), right) << count << " bytes from address " << from
+                                     << (how == How::kFold ? ", one operand" : "");
+      }
+}
+
 TEST_F(CudaKernels, PackRowsThatLieApart) {
   Gpu gpu(real_->driver(), real_->owner());
   GpuStream stream(gpu);

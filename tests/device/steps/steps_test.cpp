@@ -144,9 +144,17 @@ TEST(Steps, TakeBuffersThatAreAlignedForTheirTypeAlone) {
   for (std::size_t offset = 0; offset < 8; ++offset) check<Max, std::int8_t>(bytes, world, offset);
 }
 
+/// Every type by one operation, every operation on one type, and pairs by both of theirs: the others differ
+/// from these by arithmetic alone, which has its tests, and each of them takes the compiler half a second.
+template <class Operation, class T>
+constexpr bool is_tried = std::is_same_v<Operation, Sum> || std::is_same_v<T, std::int32_t> ||
+                          requires(T pair) {
+  pair.index;
+};
+
 template <class Operation, class T>
 int check_type(HostWorld& world, Op op, Type type) {
-  if constexpr (on_device<T> && std::is_invocable_v<Operation, T, T>) {
+  if constexpr (on_device<T> && std::is_invocable_v<Operation, T, T> && is_tried<Operation, T>) {
     for (const Way& way : every_way(3))
       if ((way.algorithm == Algorithm::kAllreduceRing && way.protocol != Protocol::kLL) ||
           is_pairwise(way.algorithm))
@@ -169,10 +177,10 @@ int check_operations(HostWorld& world, std::tuple<Operation...>*) {
   return combinations;
 }
 
-TEST(Steps, ReduceEveryTypeByEveryOperation) {
+TEST(Steps, ReduceEveryTypeAndByEveryOperation) {
   HostWorld world(3, 1, 1, small_form(512, 4));
-  // Ten operations on 8 integer types, four on 4 real ones, two on 2 complex ones and 7 pairs.
-  EXPECT_EQ(check_operations(world, static_cast<Operations*>(nullptr)), 10 * 8 + 4 * 4 + 2 * 2 + 2 * 7);
+  // Sums of 8 integer types, 4 real and 2 complex ones; nine more operations on one type; two on 7 pairs.
+  EXPECT_EQ(check_operations(world, static_cast<Operations*>(nullptr)), 8 + 4 + 2 + 9 + 2 * 7);
 }
 
 TEST(Steps, LeaveWhenTheCommunicatorIsAbandoned) {

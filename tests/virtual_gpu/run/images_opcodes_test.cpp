@@ -59,6 +59,8 @@ TEST(OpcodesOfImages, Compare) {
          {"setp.eq.b16 %q0, %h1, %h2;", {5, 5}, 1},
          {"setp.eq.b16 %q0, %h1, %h2;", {5, 6}, 0},
          {"setp.eq.b32 %q0, %r1, %r2;", {5, 6}, 0},
+         {"setp.eq.b64 %q0, %d1, %d2;", {1ULL << 40, 1ULL << 40}, 1},
+         {"setp.eq.b64 %q0, %d1, %d2;", {1ULL << 40, 0}, 0},
          {"setp.eq.f64 %q0, %e1, %e2;", {0, 0x8000000000000000}, 1},
          {"setp.eq.f64 %q0, %e1, %e2;", {kOne64, kTwo64}, 0},
          {"setp.eq.s16 %q0, %h1, %h2;", {0xffff, 0x1ffff}, 1},
