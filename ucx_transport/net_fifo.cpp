@@ -26,8 +26,11 @@ void NetEnd::send(Word word, const std::byte* data, std::size_t bytes) {
   check();
 }
 
-void NetEnd::send_while_connected(Word word) {
-  static_cast<void>(transport_.send(*endpoint_, other_inbox_, word, nullptr, 0, outbox_));
+void NetEnd::send_to_live_peer(Word word) {
+  const ucs_status_t status = transport_.send(*endpoint_, other_inbox_, word, nullptr, 0, outbox_, true);
+  if (status == UCS_OK || !is_of_this_process(status)) return;
+  outbox_->error.store(status, std::memory_order_relaxed);
+  check();
 }
 
 ucs_status_t NetEnd::status() const noexcept {
@@ -85,18 +88,18 @@ bool NetEnd::has_flushed_or_failed() noexcept {
 void NetEnd::abandon_end() noexcept {
   if (!endpoint_) return;
   try {
-    send({StepFlag::kAbandoned}, nullptr, 0);
+    send_to_live_peer({StepFlag::kAbandoned});
   } catch (const std::exception&) {
-    // The connection is broken: the other end sees that by itself.
+    // There is no memory. The other end has not long to wait: this one's process ends, or its links do.
   }
 }
 
 void NetEnd::say_waiting_at_end() noexcept {
   if (!endpoint_) return;
   try {
-    send({StepFlag::kWaiting}, nullptr, 0);
+    send_to_live_peer({StepFlag::kWaiting});
   } catch (const std::exception&) {
-    // The connection is broken: a peer that waits for it sees that by itself.
+    // There is no memory; the wait that this is about goes on.
   }
 }
 
@@ -140,8 +143,12 @@ std::uint64_t NetSendLink::released() {
   progress();
   const std::uint64_t released = released_.load(std::memory_order_acquire);
   if (released > step_) refuse();
-  if (released == before || released > step_) check_other_end();
-  return released;
+  if (released != before && released <= step_) return released;
+  const auto is_news = [&] {
+    const std::uint64_t now = released_.load(std::memory_order_acquire);
+    return now != before && now <= step_;
+  };
+  return check_in_vain(is_news) ? released_.load(std::memory_order_acquire) : released;
 }
 
 void NetSendLink::pair_with(NetRecvLink& other_way) noexcept {
@@ -174,16 +181,13 @@ NetRecvLink::NetRecvLink(Transport& transport, const device::FifoShape& shape, s
     // They get their memory now, from this thread's NUMA node; later any thread may be the first to write.
     std::memset(place_.slots.get(), 0, bytes());
   }
-  outbox_->may_be_lost = true;
   open_inbox();
 }
 
 /// What has come before the other end was lost, in the same progress at the latest, is received.
 bool NetRecvLink::comes(Inbox* waiting) {
   progress(waiting);
-  if (is_here()) return true;
-  check_other_end();
-  return false;
+  return is_here() || check_in_vain([this] { return is_here(); });
 }
 
 const std::byte* NetRecvLink::try_receive() {
@@ -246,7 +250,7 @@ void NetRecvLink::pass_over(std::uint64_t up_to) {
 
 void NetRecvLink::tell_if_due() {
   if (step_ - told_ >= shape_.releases_per_credit || untold_bytes_ >= shape_.bytes_per_credit)
-    send_while_connected({tell_released()});
+    send_to_live_peer({tell_released()});
 }
 
 std::uint64_t NetRecvLink::arrived() noexcept {
@@ -256,7 +260,7 @@ std::uint64_t NetRecvLink::arrived() noexcept {
 }
 
 void NetRecvLink::settle() {
-  if (told_ != step_) send_while_connected({tell_released()});
+  if (told_ != step_) send_to_live_peer({tell_released()});
 }
 
 std::string NetRecvLink::last_step() const {

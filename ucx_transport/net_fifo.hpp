@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "device/link/link.hpp"
 #include "device/link/step_flag.hpp"
 #include "ucx_transport/transport.hpp"
@@ -68,8 +69,21 @@ class NetEnd : protected Inbox {
 
   std::size_t slot_offset(std::uint64_t step) const { return step % shape_.slot_count * shape_.slot_bytes; }
   void send(Word word, const std::byte* data, std::size_t bytes);
-  /// What the other end no longer needs once it has gone.
-  void send_while_connected(Word word);
+  /// What the other end no longer needs once the connection has broken. Throws Error where this process
+  /// cannot send.
+  void send_to_live_peer(Word word);
+  /// After a look in vain: throws as check_other_end(), unless another thread has progressed meanwhile and
+  /// brought what was looked for. Whether it has.
+  template <class HasCome>
+  bool check_in_vain(HasCome&& has_come) const {
+    try {
+      check_other_end();
+    } catch (const Error&) {
+      if (!has_come()) throw;
+      return true;
+    }
+    return false;
+  }
   /// For this end or none in particular.
   void progress(Inbox* waiting = nullptr);
   void check() const;
@@ -157,7 +171,7 @@ class NetRecvLink final : public device::RecvLink, public NetEnd {
   const std::byte* try_receive() override;
   void release() override;
   bool try_consume(std::size_t bytes, const device::Consumer& consume) override;
-  /// See NetSendLink. All that have arrived before are released. Throws as release().
+  /// See NetSendLink. All that have arrived before are released.
   void pass_over(std::uint64_t up_to);
   /// Slots that have arrived one behind the other, released ones included, without looking for news. What
   /// lies in them is visible. Whichever call they are of: that is compared by try_receive() alone.

@@ -35,6 +35,7 @@ struct MessageHeader {
 struct Pending {
   MessageHeader header;
   std::shared_ptr<Outbox> outbox;
+  bool is_for_a_live_peer;
 };
 
 /// A message whose data are being fetched. Its place lives until they are, whatever becomes of the inbox.
@@ -54,7 +55,7 @@ Error unreachable(const std::string& what, ucs_status_t status) {
 }
 
 void on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
-  static_cast<std::atomic<ucs_status_t>*>(argument)->store(status, std::memory_order_relaxed);
+  static_cast<std::atomic<ucs_status_t>*>(argument)->store(status, std::memory_order_release);
 }
 
 /// From what UCX prints of an endpoint: UCX 1.13 has no other way to ask which transport it took.
@@ -100,6 +101,10 @@ std::vector<std::span<const std::byte>> worker_addresses(std::span<const std::by
 }
 
 }  // namespace
+
+bool is_of_this_process(ucs_status_t status) noexcept {
+  return status == UCS_ERR_NO_MEMORY || status == UCS_ERR_NO_RESOURCE;
+}
 
 // Not from the heap: between its blocks, which come and go with communicators, it would keep most of them.
 Slots allocate_slots(std::size_t bytes) {
@@ -431,18 +436,19 @@ void Transport::end_fetch(InboxId id, Word word, ucs_status_t status) noexcept {
 }
 
 ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data,
-                             std::size_t bytes, const std::shared_ptr<Outbox>& outbox) {
+                             std::size_t bytes, const std::shared_ptr<Outbox>& outbox,
+                             bool is_for_a_live_peer) {
   std::shared_ptr<device::cuda::Gpu> used;
   const MutexLock lock(mutex_);
   const InContext in_context(gpu_, used);
   if (to.status() != UCS_OK) return to.status();
-  std::unique_ptr<Pending> pending(new Pending{{inbox, word}, outbox});
+  std::unique_ptr<Pending> pending(new Pending{{inbox, word}, outbox, is_for_a_live_peer});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     const std::unique_ptr<Pending> done(static_cast<Pending*>(user_data));
-    if (status != UCS_OK && !done->outbox->may_be_lost)
+    if (status != UCS_OK && (!done->is_for_a_live_peer || is_of_this_process(status)))
       done->outbox->error.store(status, std::memory_order_relaxed);
     done->outbox->pending.fetch_sub(1, std::memory_order_relaxed);
     ucp_request_free(request);

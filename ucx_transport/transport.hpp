@@ -31,6 +31,9 @@ using Slots = std::shared_ptr<std::byte>;
 /// `bytes` bytes in pages of their own. Throws Error (kOutOfMemory).
 Slots allocate_slots(std::size_t bytes);
 
+/// Not that the connection, or the other end, has gone.
+bool is_of_this_process(ucs_status_t status) noexcept;
+
 /// The rails of a Transport with this address(). Throws Error.
 std::size_t rails_of(const Bytes& address);
 
@@ -86,7 +89,6 @@ struct Outbox {
   bool is_fetched = false;              ///< all data, whatever the rendezvous: it, or its place, is a GPU's
   bool is_sent_along = false;           ///< all data, whatever the rendezvous, where they are not fetched
   std::atomic<std::size_t> pending{0};  ///< messages that UCX has not completed
-  bool may_be_lost = false;             ///< all that is sent: nobody needs it once the other end has gone
   std::atomic<ucs_status_t> error{UCS_OK};  ///< of one that could not be sent
 };
 
@@ -94,7 +96,8 @@ struct Outbox {
 class Endpoint {
  public:
   /// Not UCS_OK once UCX has reported the connection broken.
-  ucs_status_t status() const noexcept { return error_.load(std::memory_order_relaxed); }
+  /// Acquire: then what has come before is seen, too.
+  ucs_status_t status() const noexcept { return error_.load(std::memory_order_acquire); }
   /// The transport and device that UCX has chosen for most of the data, of each rail: "tcp/eth0",
   /// "tcp/eth0,tcp/eth1"; "UCX" where it does not say.
   const std::string& way() const noexcept { return way_; }
@@ -178,9 +181,10 @@ class Transport {
 
   /// Starts sending. `data` lies in the outbox's slots, or `bytes` is 0; it must stay as it is until the
   /// receiver has answered. Not UCS_OK when the connection is broken; an error that comes later is in the
-  /// outbox.
+  /// outbox, but of a message for a live peer only what is this process's own trouble: nobody needs it once
+  /// the connection has broken.
   ucs_status_t send(const Endpoint& to, InboxId inbox, Word word, const std::byte* data, std::size_t bytes,
-                    const std::shared_ptr<Outbox>& outbox);
+                    const std::shared_ptr<Outbox>& outbox, bool is_for_a_live_peer = false);
 
   /// Advances all communication, for one inbox or for none in particular. Returns the number of events; 0
   /// also when another thread is doing so.

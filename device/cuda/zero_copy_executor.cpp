@@ -95,7 +95,7 @@ void ZeroCopyExecutor::withdraw() noexcept {
     return board.ready.value() >= links_.step() && board.done.value() < links_.step();
   };
   for (int r = 0; r < ranks_; ++r)
-    while (works(r) && gpus_.may_still_work(r)) std::this_thread::yield();
+    while (works(r) && gpus_.may_still_work(r)) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 // ---- Where data lies
@@ -221,8 +221,7 @@ ZeroCopyExecutor::State ZeroCopyExecutor::wait_for_program() {
 bool ZeroCopyExecutor::stays_in_place(Side side, int block) const {
   if (!call_.owns_its_block) return false;
   if (blocks_of(call_.collective, side, ranks_) > 1) return block == rank_;
-  const bool scatters =
-      call_.collective == Collective::kScatter || call_.collective == Collective::kScatterV;
+  const bool scatters = call_.collective == Collective::kScatter || call_.collective == Collective::kScatterV;
   return side == LOOM_OUT && scatters && rank_ == call_.root;
 }
 

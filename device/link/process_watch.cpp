@@ -66,7 +66,7 @@ ProcessId this_process() {
   try {
     const auto stat = read_stat(::getpid());
     return {::getpid(), stat ? stat->start_time : 0};
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return {::getpid(), 0};
   }
 }

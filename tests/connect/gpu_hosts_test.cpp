@@ -303,6 +303,16 @@ TEST(GpuHosts, KnowPortsThatReachTheMemoryOfGpus) {
         EXPECT_EQ(port.to_gpu.reads && port.to_gpu.writes, !port.name.empty()) << rank << port.name;
 }
 
+/// A kernel might see there that data have come before they have.
+TEST(GpuHosts, LetNoPortWriteWhereTheGpuHasALinkToTheCpu) {
+  const topo::System system = machine("gh200");
+  const GpuHost host = plan_gpu_host(ranked(system, {0}, {0}), {}, true).host;
+  ASSERT_EQ(host.direct.size(), 1U);
+  ASSERT_FALSE(host.direct[0].empty());
+  for (const GpuHost::Direct& port : host.direct[0]) EXPECT_FALSE(port.writes);
+  EXPECT_TRUE(std::ranges::any_of(host.direct[0], &GpuHost::Direct::reads));
+}
+
 TEST(GpuHosts, NameNoPortsWhereThereAreNone) {
   const auto expect_none = [](const GpuChannels& channels) {
     for (int rank = 0; rank < channels.ranks; ++rank)

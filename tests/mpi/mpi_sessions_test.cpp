@@ -1,19 +1,9 @@
 // mpi_sessions_test -- collectives of programs that never call MPI_Init: communicators from the groups of MPI
 // sessions. Exit code 1: wrong.
-//
-//   mpi_sessions_test [late]
-//
-// late: all but rank 0 come to the last broadcast when rank 0 has ended its session, and nothing more: there
-// is no MPI_Finalize in which processes wait for each other.
 #include <mpi.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
-#include <string_view>
-#include <thread>
 
 #include "tests/mpi/conformance/conformance.hpp"
 
@@ -77,36 +67,9 @@ void once() {
   MPI_Session_finalize(&another);
 }
 
-void come_late() {
-  MPI_Session session;
-  MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
-  MPI_Comm world = communicator_of(session, "mpi://WORLD", "loom.test.late");
-  MPI_Comm_rank(world, &rank);
-  MPI_Comm_size(world, &ranks);
-  constexpr int kCalls = 100;
-  for (int call = 0; call < kCalls; ++call) {
-    int values[16] = {};
-    if (rank == 0) std::fill(std::begin(values), std::end(values), call);
-    if (call == kCalls - 1) {
-      MPI_Barrier(world);
-      if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
-    }
-    MPI_Bcast(values, 16, MPI_INT, 0, world);
-    require(std::all_of(std::begin(values), std::end(values), [&](int value) { return value == call; }),
-            "a broadcast from a rank that has left");
-  }
-  MPI_Comm_free(&world);
-  MPI_Session_finalize(&session);
-  if (rank == ranks - 1) std::printf("all came\n");
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "late") {
-    come_late();
-    return 0;
-  }
+int main() {
   once();
   once();  // after MPI has ended
 }

@@ -174,6 +174,23 @@ TEST_F(NetFifo, ReceivesWhatCameBeforeTheSenderWent) {
   EXPECT_EQ(failure, ErrorCode::kPeerFailed);
 }
 
+/// UCX still has them where the two are not connected yet.
+TEST_F(NetFifo, SendsWhatIsLeftWhenTheSenderGoes) {
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(publish(static_cast<std::byte>(i), 8));
+  ASSERT_FALSE(send_->is_flushed());
+  {
+    std::jthread other([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) to_->progress();
+    });
+    send_.reset();
+    from_.reset();
+  }
+  EXPECT_TRUE(comes_true([&] {
+    to_->progress();
+    return receive_->arrived() == 3;
+  }));
+}
+
 TEST_F(NetFifo, HearsOfTheReleasesOfAReceiverThatWent) {
   for (int i = 1; i <= 3; ++i) ASSERT_TRUE(arrives(static_cast<std::byte>(i), 8));
   for (int i = 1; i <= 3; ++i) {
