@@ -232,11 +232,12 @@ Transport::~Transport() {
 
 /// What peers may still need of a program's last calls: closing by force may discard it.
 void Transport::flush() noexcept {
-  constexpr std::chrono::seconds kMostTime{1};
+  constexpr std::chrono::milliseconds kMostTime{200};
   std::vector<void*> requests;
   for (const auto& [address, endpoint] : endpoints_)
     for (const Endpoint::Pair& pair : endpoint->eps_) {
-      if (endpoint->status() != UCS_OK) continue;
+      // One that has sent nothing may still wait for a peer that is not there any more.
+      if (endpoint->status() != UCS_OK || !endpoint->has_sent_) continue;
       const ucp_request_param_t param{};
       void* const request = ucp_ep_flush_nbx(pair.ep, &param);
       if (!UCS_PTR_IS_PTR(request)) continue;
@@ -470,6 +471,7 @@ ucs_status_t Transport::send(const Endpoint& to, InboxId inbox, Word word, const
     pending.release();
     outbox->pending.fetch_add(1, std::memory_order_relaxed);
   }
+  to.has_sent_ = true;
   bytes_sent_.fetch_add(sizeof(MessageHeader) + bytes, std::memory_order_relaxed);
   return UCS_OK;
 }

@@ -112,6 +112,7 @@ class Endpoint {
     ucp_ep_h ep = nullptr;
   };
   bool sends_eagerly_ = true;
+  mutable bool has_sent_ = false;  ///< under the transport's lock
   std::string way_ = "UCX";
   std::vector<Pair> eps_;
   std::atomic<ucs_status_t> error_{UCS_OK};
@@ -152,8 +153,8 @@ class Transport {
  public:
   /// Opens UCX as the environment (UCX_*) and `options` say. Throws Error (kUnreachable).
   explicit Transport(const TransportOptions& options = {});
-  /// What has been sent gets a second to leave; then breaks all connections, without waiting for peers. No
-  /// inbox may be open.
+  /// What has been sent gets a fifth of a second to leave; then breaks all connections, without waiting for
+  /// peers. No inbox may be open.
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
