@@ -34,8 +34,9 @@ expect 0 '^alltoall ' "$data/dgxh100.xml"
 lacks 'kernel'
 grep -Fxq '8 ranks on 1 host, buffers on the host (--memory device: on the GPUs of the machine)' "$work/out"
 expect 2 'there is no collective "nosuch"' --collective nosuch
-for hosts in 153 65536 1048576; do expect 2 'The job has more than 10 million ranks' --hosts $hosts --ranks-per-host 65535; done
-expect 0 '^9961320 ranks on 152 hosts' --hosts 152 --ranks-per-host 65535 --collective allreduce,alltoall --bytes 8,1G
+for hosts in 9766 65536 1048576; do expect 2 'The job has more than 10 million ranks' --hosts $hosts --ranks-per-host 1024; done
+expect 0 '^9999360 ranks on 9765 hosts' --hosts 9765 --ranks-per-host 1024 --collective allreduce,alltoall --bytes 8,1G
+expect 2 'where a host has more than 1024 ranks, all calls fall back' --ranks-per-host 2,1025 --hosts 2
 
 # buffers on GPUs
 gpus=("$data/dgxh100.xml" --memory device)
