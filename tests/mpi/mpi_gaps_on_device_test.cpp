@@ -164,6 +164,38 @@ void gather_everywhere(const Calls& calls) {
       });
 }
 
+/// Kernels divide entries by their rows, and cut these.
+void gather_long_rows(const Calls& calls) {
+  constexpr int kRows = 3, kLength = 6'001, kApart = 7'000;
+  MPI_Datatype rows, type;
+  MPI_Type_vector(kRows, kLength, kApart, MPI_INT, &rows);
+  MPI_Type_create_resized(rows, 0, kRows * kApart * sizeof(int), &type);
+  MPI_Type_commit(&type);
+  Ints in(kRows * kLength, [](int i) { return sent(rank, 4, i); }), out(ranks * kRows * kApart, nothing);
+  check(
+      calls, "allgather", calls.stay == true,
+      [&](MPI_Request* request) {
+        if (calls.form == Form::kBlocking)
+          MPI_Allgather(in.at(), kRows * kLength, MPI_INT, out.at(), 1, type, calls.comm);
+        else if (calls.form == Form::kNonblocking)
+          MPI_Iallgather(in.at(), kRows * kLength, MPI_INT, out.at(), 1, type, calls.comm, request);
+        else
+          INIT(Allgather)
+        (in.at(), kRows * kLength, MPI_INT, out.at(), 1, type, calls.comm, MPI_INFO_NULL, request);
+      },
+      [&] {
+        out.is(
+            [&](int at) {
+              const int row = at / kApart, column = at % kApart;
+              return column < kLength ? sent(row / kRows, 4, row % kRows * kLength + column) : -1;
+            },
+            "an allgather to long rows is wrong");
+        out.fill(nothing);
+      });
+  MPI_Type_free(&type);
+  MPI_Type_free(&rows);
+}
+
 void gather_in_place(const Calls& calls) {
   const Scattered scattered;
   const int all = ranks * kElements;
@@ -289,6 +321,7 @@ void every_call(Form form, MPI_Comm comm) {
   const Calls calls{form, comm, form != Form::kPersistent || executor != "kernel"};
   transpose(calls);
   gather_everywhere(calls);
+  gather_long_rows(calls);
   gather_in_place(calls);
   scatter_in_place(calls);
   exchange_in_place(calls);

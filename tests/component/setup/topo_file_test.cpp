@@ -35,6 +35,35 @@ TEST_F(TopoFile, DescribesTheHostsAndIsWrittenWithTheirRanks) {
   EXPECT_EQ(written.node(written.of_kind(topo::NodeKind::kNet).front()).net().name, "eth7");
 }
 
+/// What all ranks must have alike, where one of them has it otherwise or not at all.
+TEST_F(TopoFile, LikeOtherSettingsMustBeThatOfRank0) {
+  const std::string file = temporary("in.xml", kMachine),
+                    graph = temporary("graph.xml", "<graphs version='1'></graphs>");
+  struct Setting {
+    const char* loom_parameters::*at;
+    const char* value;
+    const char* cause;
+  };
+  for (const Setting& setting :
+       {Setting{&loom_parameters::topo_file, file.c_str(),
+                "Rank 2 on host here reads another coll_loom_topo_file"},
+        Setting{&loom_parameters::graph_file, graph.c_str(),
+                "Rank 2 on host here reads another coll_loom_graph_file"},
+        Setting{&loom_parameters::tune, "all:ring", "Rank 2 on host here has another coll_loom_tune"}}) {
+    Job job{.ranks = 3,
+            .host = [](int) { return "here"; },
+            .parameters_of =
+                [&](int rank) {
+                  loom_parameters parameters{};
+                  if (rank == 2) parameters.*setting.at = setting.value;
+                  return parameters;
+                }};
+    job.run([](Rank& self) { EXPECT_EQ(self.connect(), nullptr); });
+    EXPECT_THAT(job.transcript.messages(LOOM_MESSAGE_DECLINED),
+                ::testing::ElementsAre(HasSubstr(setting.cause)));
+  }
+}
+
 TEST_F(TopoFile, OfWhichMuchMustBeAssumedIsToldOfOnceAtVerbose1) {
   const std::string in = temporary("in.xml", "<system version='1'><cpu numaid='0' affinity='f'/></system>");
   for (const int verbose : {0, 1}) {
