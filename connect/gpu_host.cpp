@@ -180,11 +180,11 @@ std::vector<std::vector<GpuHost::Direct>> direct_of(const topo::Paths& paths,
   std::vector<std::vector<GpuHost::Direct>> direct(ranks.size());
   for (const std::vector<int>& some : sharers) {
     const topo::NodeId gpu = paths.system().gpu_of_rank(some.front());
-    const bool sees_words_first = !paths.system().node(gpu).gpu().c2c.empty();
+    const bool may_see_words_first = !paths.system().node(gpu).gpu().c2c.empty();
     std::vector<GpuHost::Direct> by_port;
     for (const topo::NodeId net : paths.system().of_kind(topo::NodeKind::kNet)) {
       by_port.push_back({.reads = paths.gpu_direct(gpu, net, Way::kRead),
-                         .writes = !sees_words_first && paths.gpu_direct(gpu, net, Way::kWrite)});
+                         .writes = !may_see_words_first && paths.gpu_direct(gpu, net, Way::kWrite)});
     }
     for (const int rank : some) direct[local_index(ranks, rank)] = by_port;
   }

@@ -61,11 +61,9 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
          "equal share, and the first of a host sends to the first of another and so on: so name equally "
          "fast devices, in the same order on all hosts. Empty: UCX chooses among those in UCX_NET_DEVICES; "
          "if that is empty too, loom takes those of several InfiniBand ports that are nearest to the rank, "
-         "of "
-         "the fastest fabric; if there are fewer than two, UCX_TLS leaves them out, or links over them fail, "
-         "UCX chooses. Channels of GPUs go through the port "
-         "beside each GPU, of those that are named, or else of the fastest fabric. coll_loom_verbose 2 tells "
-         "which are used"},
+         "of the fastest fabric; if there are fewer than two, UCX_TLS leaves them out, or links over them "
+         "fail, UCX chooses. Channels of GPUs go through the port beside each GPU, of those that are named, "
+         "or else of the fastest fabric. coll_loom_verbose 2 tells which are used"},
     {.name = "progress_thread",
      .type = COLL_LOOM_BOOL,
      .level = 3,
@@ -169,12 +167,12 @@ const struct coll_loom_variable coll_loom_variable_table[] = {
      .at = AT(overlap_bytes),
      .initial = 1 * MIB,
      .highest = INFINITY,
-     .help = "From this size on, blocking allreduces, reduces, reduce_scatters, bcasts, allgathers, "
-             "alltoalls and, "
-             "between hosts, allgathervs copy a GPU buffer through host memory part by part while the call "
-             "goes on. The buffer "
-             "has to be contiguous and fit page-locked memory, and cico, ring, dbt or pairwise have to "
-             "carry the call. Such a call that fails may have changed part of its result. 0: never"},
+     .help =
+         "From this size on, blocking allreduces, reduces, reduce_scatters, bcasts, allgathers, alltoalls "
+         "and, between hosts, allgathervs copy a GPU buffer through host memory part by part while the call "
+         "goes on. The buffer has to be contiguous and fit page-locked memory, and cico, ring, dbt or "
+         "pairwise "
+         "have to carry the call. Such a call that fails may have changed part of its result. 0: never"},
     {.name = "lane_bytes",
      .type = COLL_LOOM_SIZE,
      .level = 5,

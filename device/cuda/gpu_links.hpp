@@ -101,9 +101,8 @@ class GpuLinks {
 
   /// Peers find out when they wait.
   void abandon() noexcept;
-  /// After the first abandon(): whether a kernel of this rank of my host that has not ended by then may still
-  /// be at work in my buffers; none starts later. Its process lives, and is not stopped; or it had no time
-  /// yet to say that the kernel has ended. Not for ever, whatever the process does.
+  /// Whether a kernel of this rank of my host, which had not ended at the first abandon(), may still be at
+  /// work in my buffers. For 2 seconds it may, and for 20 while its process lives and is not stopped.
   bool may_still_work(int rank) const noexcept;
   /// Throws Error (kGivenUp) when a rank has abandoned them.
   void check_peers() const;

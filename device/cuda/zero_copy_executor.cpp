@@ -84,7 +84,8 @@ ZeroCopyExecutor::~ZeroCopyExecutor() {
 }
 
 /// A rank whose kernel was on its way writes to this one's buffers until it says so; one that has not started
-/// it learns that it must not.
+/// it learns that it must not. The time counts from the first abandonment: all calls of a communicator, of
+/// whatever lanes, wait once.
 void ZeroCopyExecutor::withdraw() noexcept {
   gpus_.abandon();
   // Pairs with the one in run(): either this rank sees that the other is ready, or that one the abandonment.

@@ -42,8 +42,8 @@ class LinkInCall {
   CallNote note_;
 };
 
-/// The sending end. publish(), and looks in vain, throw Error when the connection is known to be broken
-/// (kPeerFailed), or the other end has abandoned it (kGivenUp).
+/// The sending end. publish(), and a function that finds nothing of what it looks for, throw Error when the
+/// connection is known to be broken (kPeerFailed), or the other end has abandoned it (kGivenUp).
 class SendLink : public LinkInCall {
  public:
   virtual ~SendLink() = default;
@@ -77,7 +77,8 @@ class Consumer {
   const void* context_;
 };
 
-/// The receiving end. Looks in vain throw as SendLink's do; so does a slot that is part of another call.
+/// The receiving end. A function that finds nothing throws as SendLink's do; so does one that finds a slot of
+/// another call.
 class RecvLink : public LinkInCall {
  public:
   virtual ~RecvLink() = default;

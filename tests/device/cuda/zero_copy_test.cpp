@@ -3,19 +3,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <numeric>
 #include <optional>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "device/cuda/images.hpp"
@@ -470,107 +464,6 @@ TEST_F(ZeroCopy, FailsWithTheDriversErrorAndTellsTheOthers) {
   gpus.fail("cuEventQuery", 0);
   world.links(0).abandon();
   EXPECT_THROW(go_on(other), Error);
-}
-
-/// A process that does nothing, as another rank's.
-class OtherProcess {
- public:
-  OtherProcess() : pid_(::fork()) {
-    if (pid_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (const int fd : {1, 2}) ::close(fd);  // whoever reads the test's output waits for them
-    while (::getppid() != 1) ::pause();
-    ::_exit(0);
-  }
-  ~OtherProcess() { die(); }
-  OtherProcess(const OtherProcess&) = delete;
-  OtherProcess& operator=(const OtherProcess&) = delete;
-  ProcessId id() const { return as_seen_here({pid_, 1}); }
-  void die() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-  }
-
- private:
-  pid_t pid_;
-};
-
-/// Links of two ranks, of which the second is of another process, as far as the first one knows.
-class LinksToAnother {
- public:
-  explicit LinksToAnother(const Gpus& gpus) : gpu_(std::make_shared<Gpu>(gpus.driver(), gpus.owner())) {
-    for (auto* links : {&own_, &others_}) links->emplace(gpu_, GpuLinks::Form{.channels = 0}, 2);
-    std::vector<GpuLinks::Handle> handles = {own_->handle(), others_->handle()};
-    handles[1].process = other.id();
-    own_->connect(handles, 0);
-    others_->connect(handles, 1);
-  }
-  Gpu& gpu() { return *gpu_; }
-  GpuLinks& own() { return *own_; }
-
-  OtherProcess other;
-
- private:
-  std::shared_ptr<Gpu> gpu_;
-  std::optional<GpuLinks> own_, others_;
-};
-
-/// It writes to the program's buffers.
-TEST_F(ZeroCopy, WaitsForTheKernelOfARankThatLives) {
-  const Gpus& gpus = gpus_;
-  LinksToAnother links(gpus);
-  const Buffer buffer(gpus, links.gpu(), Ints(1000, 1));
-  const Call call{.collective = Collective::kAllreduce,
-                  .in = buffer.at(),
-                  .out = buffer.at(),
-                  .count = 1000,
-                  .type = Type::kInt32};
-  const ProgramMark mark(gpus.driver(), gpus.owner());
-  ZeroCopyBoard own, other;
-  ZeroCopyLinks lane(links.own().stream_of_lanes(), links.own().launch_words(), std::span<std::byte* const>(),
-                     0, std::vector<ZeroCopyBoard*>{&own, &other}, 0);
-  std::optional<ZeroCopyExecutor> executor(std::in_place, links.own(), lane, call, &mark);
-  while (own.ready.value() == 0) executor->advance();
-  other.ready.publish(1);
-  const auto began = std::chrono::steady_clock::now();
-  std::jthread kernel([&] {
-    std::this_thread::sleep_for(std::chrono::seconds(3));
-    other.done.publish(1);
-  });
-  executor.reset();
-  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
-}
-
-TEST_F(ZeroCopy, WaitsOnceForTheKernelsOfADeadRank) {
-  const Gpus& gpus = gpus_;
-  LinksToAnother world(gpus);
-  world.other.die();
-  GpuLinks& links = world.own();
-  constexpr std::size_t kLanes = 4;
-  const Buffer buffer(gpus, world.gpu(), Ints(1000, 1));
-  const Call call{.collective = Collective::kAllreduce,
-                  .in = buffer.at(),
-                  .out = buffer.at(),
-                  .count = 1000,
-                  .type = Type::kInt32};
-  const ProgramMark mark(gpus.driver(), gpus.owner());
-  std::array<std::array<ZeroCopyBoard, 2>, kLanes> boards;
-  std::vector<std::unique_ptr<ZeroCopyLinks>> lanes;
-  std::vector<std::unique_ptr<ZeroCopyExecutor>> executors;
-  for (auto& [own, other] : boards) {
-    lanes.push_back(std::make_unique<ZeroCopyLinks>(links.stream_of_lanes(), links.launch_words(),
-                                                    std::span<std::byte* const>(), 0,
-                                                    std::vector<ZeroCopyBoard*>{&own, &other}, 0));
-    executors.push_back(std::make_unique<ZeroCopyExecutor>(links, *lanes.back(), call, &mark));
-    while (own.ready.value() == 0) executors.back()->advance();
-    other.ready.publish(1);  // and it dies
-  }
-  const auto began = std::chrono::steady_clock::now();
-  executors.clear();
-  const auto took = std::chrono::steady_clock::now() - began;
-  EXPECT_GT(took, std::chrono::seconds(1));
-  EXPECT_LT(took, std::chrono::seconds(4));
 }
 
 TEST_F(ZeroCopy, KnowsWhatAGpuCannotReduce) {
