@@ -170,12 +170,13 @@ class NcclReader : DraftReader {
   /// it.
   bool is_switch(pugi::xml_node element, const PciFunction& pci) const {
     if (model_ == Model::kNccl || is_bridge(pci)) return may_be_switch(pci);
-    return may_be_switch(pci) && !element
-                                      .find_node([](pugi::xml_node below) {
-                                        const std::string_view tag = below.name();
-                                        return tag == "gpu" || tag == "nic";
-                                      })
-                                      .empty();
+    return may_be_switch(pci) && leads_to_devices(element);
+  }
+
+  static bool leads_to_devices(pugi::xml_node pci) {
+    if (pci.child("gpu") || pci.child("nic")) return true;
+    const auto below = pci.children("pci");
+    return std::any_of(below.begin(), below.end(), leads_to_devices);
   }
 
   [[noreturn]] NodeId duplicate(pugi::xml_node element) const {

@@ -31,7 +31,7 @@ void read(const std::string& text, Model model) {
   must(parse_system(to_hwloc_xml(system), "hwloc", model).system == system, "hwloc's XML loses something");
   if (nccl_has_words_for(system))
     must(parse_system(to_nccl_xml(system), "nccl", model).system == system, "NCCL's XML loses something");
-  if (system.size() > 300) return;  // more would only be slow
+  if (system.size() > 100) return;  // more would only be slow
   const Paths paths(system);
   domains_of(paths);
   for (const NodeId from : system.gpus())
