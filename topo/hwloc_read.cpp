@@ -288,7 +288,7 @@ class HwlocReader : DraftReader {
     if (const pugi::xml_node e = info(object, "loom.latency"))
       net.latency_us = xml_.number_or(e, "value", 0, 1e6, 0);
     if (const pugi::xml_node e = info(object, "loom.speed"))
-      net.speed_mbps = xml_.number_or(e, "value", 1e-6, 1e9, 0);
+      net.speed_mbps = xml_.number_or(e, "value", kLeastNetMbps, kMostNetMbps, 0);
     const int host = draft_.node(parent).host;
     add(object, {std::move(net), parent, host, std::nullopt});
   }

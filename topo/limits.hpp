@@ -7,6 +7,8 @@
 namespace loom::topo {
 
 inline constexpr int kMostIds = 1 << 20;  ///< device numbers, ranks, NUMA ids
+/// Speeds of ports, in Mbit/s. GB/s of what is slower would be no number to divide by.
+inline constexpr double kLeastNetMbps = 1e-6, kMostNetMbps = 1e9;
 inline constexpr std::size_t kMostNodes = 32'768;
 /// Every NUMA node of a host is linked to every other: 256 have 65 280 links.
 inline constexpr std::size_t kMostNumaNodesOfHost = 256, kMostNumaNodes = 4096;

@@ -269,7 +269,8 @@ class NcclReader : DraftReader {
     net.device = static_cast<int>(xml_.integer(element, "dev", 0, kMostIds));
     net.name = xml_.text_or(element, "name", "");
     // Drivers say -1 where they know none.
-    net.speed_mbps = std::max(0., xml_.number_or(element, "speed", -1, 1e9, 0));
+    const double speed_mbps = xml_.number_or(element, "speed", -1, kMostNetMbps, 0);
+    net.speed_mbps = speed_mbps < kLeastNetMbps ? 0 : speed_mbps;
     net.port = static_cast<int>(xml_.integer_or(element, "port", 0, kMostIds, 0));
     if (xml_.has(element, "guid")) net.guid = xml_.unsigned64(element, "guid");
     net.latency_us = xml_.number_or(element, "latency", 0, 1e6, 0);
