@@ -119,11 +119,17 @@ Lane::Lane(Communicator& communicator, Member& member, const Links& of_communica
     links.exchange.emplace(std::move(memory), member.rank, *form.slots);
     return;
   }
+  const bool few_rounds = member.group->oversubscribed;
+  if (form.rail_bank_bytes > 0) {
+    std::vector<device::GroupsPlace> places;
+    for (std::byte* each : memory) places.push_back(form.groups_in(each));
+    links.groups.emplace(places, *member.group->tiers, member.rank, few_rounds, form.bank_bytes,
+                         form.rail_bank_bytes);
+    return;
+  }
   std::vector<device::CicoPlace> places;
-  for (std::byte* each : memory)
-    places.push_back({reinterpret_cast<device::RoundFlags*>(each), each + LaneForm::kFlagBytes});
-  links.cico.emplace(places, member.rank, member.group->oversubscribed, device::CicoBuffer::kBanks,
-                     form.bank_bytes);
+  for (std::byte* each : memory) places.push_back(form.cico_in(each));
+  links.cico.emplace(places, member.rank, few_rounds, device::CicoBuffer::kBanks, form.bank_bytes);
 }
 
 bool Communicator::declines(const device::Call& call) {
@@ -141,9 +147,7 @@ std::unique_ptr<Request> Communicator::make_request_with_lane(const device::Call
   try {
     algorithm = selector_.leading(call, choose_when_linked(call));
     if (algorithm == Algorithm::kFallback) return nullptr;
-    // A lane has no tiers, and no groups.
-    if (algorithm == Algorithm::kTiered || algorithm == Algorithm::kTieredCico)
-      algorithm = selector_.in_one_group(call);
+    algorithm = selector_.in_a_lane(algorithm, call);
     // Where ranks describe different calls, none gets a lane: whoever carries these looks at their sizes as
     // they come.
     if (execution_.all_have(signature_of(call, algorithm, member_.bootstrap.size())))

@@ -75,6 +75,23 @@ Algorithm CallSelector::leading(const device::Call& call, Choice choice) {
   return window_of(call, choice.algorithm).candidate_leads() ? *choice.candidate : choice.algorithm;
 }
 
+Algorithm CallSelector::in_a_lane(Algorithm algorithm, const device::Call& call) const {
+  if (algorithm != Algorithm::kTiered) return algorithm;
+  const Conditions all = conditions();
+  const std::size_t bytes = bytes_of(call);
+  const auto carries = [&](Algorithm other) { return row_of(other).can(all, call.collective, bytes); };
+  const auto cost = [&](Algorithm other) { return row_of(other).cost(all, call.collective, bytes); };
+  const bool exchanges = device::offered_bytes(call.collective, bytes, member_.bootstrap.size()) <=
+                             most_exchanged(all, call.collective, false) &&
+                         carries(Algorithm::kImmediate);
+  const Algorithm among_all = exchanges ? Algorithm::kImmediate : Algorithm::kCico;
+  return carries(Algorithm::kTieredCico) &&
+                 row_of(Algorithm::kTieredCico).suits(all, call.collective, bytes) &&
+                 cost(Algorithm::kTieredCico) < cost(among_all)
+             ? Algorithm::kTieredCico
+             : among_all;
+}
+
 Algorithm CallSelector::perform_probing(const device::Call& call, Choice choice) {
   const Algorithm usual = choice.algorithm, candidate = *choice.candidate;
   // In a row of immediate calls the root of a broadcast, and the senders of a reduce, run ahead: while the

@@ -78,15 +78,8 @@ class CallSelector {
 
   /// What a call that does not wait uses of the two: only blocking calls are timed.
   Algorithm leading(const device::Call& call, Choice choice);
-  /// What carries it among all ranks alike: kImmediate or kCico.
-  Algorithm in_one_group(const device::Call& call) const {
-    const std::size_t bytes = bytes_of(call);
-    return device::offered_bytes(call.collective, bytes, member_.bootstrap.size()) <=
-                       most_exchanged(conditions(), call.collective, false) &&
-                   row_of(Algorithm::kImmediate).can(conditions(), call.collective, bytes)
-               ? Algorithm::kImmediate
-               : Algorithm::kCico;
-  }
+  /// What carries it in a lane where all ranks together would go by `algorithm`: a lane has no tiers.
+  Algorithm in_a_lane(Algorithm algorithm, const device::Call& call) const;
   /// Performs a call for which choose() has named a candidate. Returns the algorithm that has carried it.
   /// Throws as Execution::perform().
   Algorithm perform_probing(const device::Call& call, Choice choice);

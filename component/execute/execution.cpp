@@ -69,11 +69,16 @@ void Execution::check_waiting(const Operation& operation, double waited_s) const
                                                   awaited_text(operation)));
 }
 
-void Execution::check_peers() const {
+void Execution::check_peers() {
   member_.bootstrap.check_health();
   for (const auto& [rank, process] : group().host_mates)
     if (!device::is_alive(process))
       throw Error(ErrorCode::kPeerFailed, loom::format("{} has died.", group().names.at(rank)));
+  try {
+    if (links_.groups) links_.groups->check_calls();
+  } catch (const device::DifferentCall& other) {
+    fail_for(other);
+  }
   if (links_.immediate) links_.immediate->check_calls();
 }
 
@@ -114,7 +119,7 @@ void Execution::tell_adopted(const AdoptedBroadcast& adopted, int root) const {
 }
 
 void Execution::fail_for(const device::DifferentCall& other) {
-  links_.cico->say_left(other.mine());
+  if (links_.cico) links_.cico->say_left(other.mine());
   if (links_.groups) links_.groups->say_left(other.mine());
   if (links_.immediate) links_.immediate->say_left();
   const bool one_host = group().wiring.shape.hosts == 1;

@@ -79,8 +79,9 @@ class Execution {
 
   /// For an operation that has waited so long. Throws Error once the limit has passed.
   void check_waiting(const Operation& operation, double waited_s) const;
-  /// Throws Error once a peer is known to be dead, or to have given up.
-  void check_peers() const;
+  /// For an operation that has been waiting. Throws Error once a peer is known to be dead, to have given up,
+  /// or to be in another call.
+  void check_peers();
   /// Tells the peers that this rank has been waiting for half of the limit.
   void say_waiting() noexcept { links_.say_waiting(); }
   double time_limit_s() const noexcept { return member_.process.runtime().parameters.timeout_s; }

@@ -139,6 +139,8 @@ State Execution::advance(Operation& operation) try {
     if (operation.executor.index() == 0) {
       if (device::is_empty(call)) return State::kDone;
       if (group().wiring.shape.hosts > 1) links_.enter(note_between_hosts(call));
+      if (const auto family = row_of(operation.algorithm).family; family && links_.groups)
+        links_.groups->enter({call, *family});
       make_executor(operation.executor, operation.algorithm, call, device::Begun::kNo, operation.after);
     }
     const State state = std::visit(

@@ -29,9 +29,16 @@ constexpr std::size_t kBankOfUnknown = 32 * 1024;
 // In a bank, of each rank: a piece is a multiple of a cache line, and blocks have headers.
 constexpr std::size_t kBytesPerRank = 3 * kCacheLine;
 
+std::size_t bank_for(std::size_t message, int ranks) {
+  return round_up(std::max(message, kFewestBankBytes) + static_cast<std::size_t>(ranks) * kBytesPerRank,
+                  kCacheLine);
+}
+
 }  // namespace
 
 LaneForm LaneForm::of(Algorithm algorithm, const device::Call& call, int ranks) {
+  using device::CicoGroups;
+  using device::GroupsBuffer;
   LaneForm form;
   const std::size_t shared = device::shared_bytes(call, ranks);
   if (algorithm == Algorithm::kImmediate) {
@@ -39,18 +46,35 @@ LaneForm LaneForm::of(Algorithm algorithm, const device::Call& call, int ranks) 
     return form;
   }
   const bool known = !device::lists_blocks(call.collective) || call.collective == Collective::kAllGatherV;
-  const std::size_t message =
-      known ? std::min(device::offered_bytes(call.collective, shared, ranks), kMostBankBytes)
-            : kBankOfUnknown;
-  const std::size_t beside = static_cast<std::size_t>(ranks) * kBytesPerRank;
-  form.bank_bytes = round_up(std::max(message, kFewestBankBytes) + beside, kCacheLine);
+  const std::size_t message = known ? device::offered_bytes(call.collective, shared, ranks) : kBankOfUnknown;
+  if (algorithm == Algorithm::kTieredCico) {
+    const int members = CicoGroups::members_of(ranks), groups = ranks / members;
+    const bool gathers = call.collective == Collective::kAllGather;
+    const std::size_t in_group = gathers ? static_cast<std::size_t>(groups) * message : message,
+                      on_rail = gathers ? message : message / static_cast<std::size_t>(members);
+    form.bank_bytes = bank_for(std::min(in_group, GroupsBuffer::kGroupBankBytes), members);
+    form.rail_bank_bytes = bank_for(std::min(on_rail, GroupsBuffer::kRailBankBytes), groups);
+    return form;
+  }
+  form.bank_bytes = bank_for(std::min(message, kMostBankBytes), ranks);
   return form;
 }
 
 std::size_t LaneForm::bytes() const noexcept {
   static_assert(alignof(device::cuda::ZeroCopyBoard) <= kUnit);
   if (on_gpus) return sizeof(device::cuda::ZeroCopyBoard);
-  return slots ? slots->bytes() : kFlagBytes + device::CicoBuffer::kBanks * bank_bytes;
+  return slots ? slots->bytes() : flag_bytes() + device::CicoBuffer::kBanks * (bank_bytes + rail_bank_bytes);
+}
+
+device::CicoPlace LaneForm::cico_in(std::byte* lane) const noexcept {
+  return {reinterpret_cast<device::RoundFlags*>(lane), lane + flag_bytes()};
+}
+
+device::GroupsPlace LaneForm::groups_in(std::byte* lane) const noexcept {
+  const device::CicoPlace group = cico_in(lane);
+  return {.group = group,
+          .rail = {reinterpret_cast<device::RoundFlags*>(lane + kFlagBytes),
+                   group.banks + device::CicoBuffer::kBanks * bank_bytes}};
 }
 
 /// The first place that is free, and what comes behind it in places_.

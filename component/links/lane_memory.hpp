@@ -16,6 +16,7 @@
 #include "device/cuda/zero_copy_links.hpp"
 #include "device/host/cico_executor.hpp"
 #include "device/host/lane_exchange.hpp"
+#include "device/host/tiered_cico_executor.hpp"
 #include "device/link/shared_memory.hpp"
 
 namespace loom {
@@ -24,6 +25,7 @@ namespace loom {
 struct LaneForm {
   std::optional<device::LaneSlots> slots;  ///< of immediate exchanges; nothing: a CICO buffer
   std::size_t bank_bytes = 0;              ///< of that buffer
+  std::size_t rail_bank_bytes = 0;         ///< of groups, whose rails have a buffer behind it; 0: none
   bool on_gpus = false;                    ///< in their place the board of a zero copy
 
   static LaneForm for_gpus() {
@@ -34,8 +36,13 @@ struct LaneForm {
   static LaneForm of(Algorithm algorithm, const device::Call& call, int ranks);
   std::size_t bytes() const noexcept;
   /// At the beginning of the lane: what has to be 0 before anybody uses it.
-  std::size_t bytes_to_clear() const noexcept { return slots || on_gpus ? bytes() : kFlagBytes; }
+  std::size_t bytes_to_clear() const noexcept { return slots || on_gpus ? bytes() : flag_bytes(); }
   /// In front of the banks.
+  std::size_t flag_bytes() const noexcept { return (rail_bank_bytes > 0 ? 2 : 1) * kFlagBytes; }
+  device::CicoPlace cico_in(std::byte* lane) const noexcept;
+  device::GroupsPlace groups_in(std::byte* lane) const noexcept;
+
+ private:
   static constexpr std::size_t kFlagBytes = (sizeof(device::RoundFlags) + 127) / 128 * 128;
 };
 

@@ -22,7 +22,7 @@ namespace loom {
 
 /// To be counted up when a protocol changes in what the list does not have: what messages mean, which
 /// algorithm carries a call, what the set-up exchanges.
-inline constexpr std::uint64_t kProtocolVersion = 33;
+inline constexpr std::uint64_t kProtocolVersion = 34;
 
 /// Links between kernels of different hosts.
 inline constexpr device::steps::ChannelForm kOfGpus = device::cuda::kernel_form(1, false, true, 1);

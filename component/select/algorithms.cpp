@@ -70,7 +70,6 @@ constexpr std::array kTable{
         .algorithm = Algorithm::kTieredCico,
         .name = "tiered_cico",
         .summary = "one host, many ranks: cico in groups of neighbours, between the groups, and back",
-        .may_wait = true,
         .in_groups = true,
         .family = Family::kTieredCico,
         .carries = limits::tiered_cico_carries,

@@ -86,7 +86,8 @@ double cico(const Conditions& conditions, Collective collective, std::size_t byt
 
 double tiered_cico(const Conditions& conditions, Collective collective, std::size_t bytes) {
   const int members = device::CicoGroups::members_of(conditions.shape.ranks);
-  const double stages = collective == Collective::kAllGather ? 0.5 : 1;  // two instead of three, and no sums
+  // Two instead of three, and no sums.
+  const double stages = collective == Collective::kAllGather || collective == Collective::kBarrier ? 0.5 : 1;
   return stages * (0.9 + kUsPerRankOfGroups * (2 * members + conditions.shape.ranks / members)) +
          us(received(conditions, collective, bytes), kUsPerByteCico);
 }

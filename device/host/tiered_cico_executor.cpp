@@ -15,34 +15,75 @@ int CicoGroups::members_of(int ranks) {
   return best;
 }
 
+namespace {
+
+std::vector<GroupsPlace> places_of(const std::vector<GroupsBuffer*>& buffers) {
+  std::vector<GroupsPlace> places;
+  for (GroupsBuffer* buffer : buffers)
+    places.push_back(
+        {{&buffer->group_flags, buffer->group_banks}, {&buffer->rail_flags, buffer->rail_banks}});
+  return places;
+}
+
+}  // namespace
+
 CicoGroups::CicoGroups(const std::vector<GroupsBuffer*>& buffers, const Tiers& tiers, int self,
                        bool few_rounds)
+    : CicoGroups(places_of(buffers), tiers, self, few_rounds, GroupsBuffer::kGroupBankBytes,
+                 GroupsBuffer::kRailBankBytes) {
+  for (GroupsBuffer* buffer : buffers) calls_.push_back(&buffer->call);
+}
+
+CicoGroups::CicoGroups(const std::vector<GroupsPlace>& places, const Tiers& tiers, int self, bool few_rounds,
+                       std::size_t group_bank_bytes, std::size_t rail_bank_bytes)
     : tiers_(tiers),
       members_(members_of(tiers.ranks())),
       self_(self),
-      group_(make(buffers, Side::kGroup, few_rounds)),
-      rail_(make(buffers, Side::kRail, few_rounds)) {}
+      group_(make(places, Side::kGroup, few_rounds, group_bank_bytes)),
+      rail_(make(places, Side::kRail, few_rounds, rail_bank_bytes)) {}
 
-CicoBuffers CicoGroups::make(const std::vector<GroupsBuffer*>& buffers, Side side, bool few_rounds) const {
+CicoBuffers CicoGroups::make(const std::vector<GroupsPlace>& places, Side side, bool few_rounds,
+                             std::size_t bank_bytes) const {
   const bool is_group = side == Side::kGroup;
   const int size = is_group ? members_ : tiers_.ranks() / members_;
-  std::vector<CicoPlace> places;
+  std::vector<CicoPlace> of_side;
   std::vector<int> ranks;
   for (int i = 0; i < size; ++i) {
     const int rank = is_group ? rank_at(group_of(self_), i) : rank_at(i, place_of(self_));
-    GroupsBuffer& buffer = *buffers[static_cast<std::size_t>(rank)];
-    places.push_back(is_group ? CicoPlace{&buffer.group_flags, buffer.group_banks}
-                              : CicoPlace{&buffer.rail_flags, buffer.rail_banks});
+    const GroupsPlace& place = places[static_cast<std::size_t>(rank)];
+    of_side.push_back(is_group ? place.group : place.rail);
     ranks.push_back(rank);
   }
-  CicoBuffers cico(places, is_group ? place_of(self_) : group_of(self_), few_rounds, Rounds::kFewestBanks,
-                   is_group ? GroupsBuffer::kGroupBankBytes : GroupsBuffer::kRailBankBytes);
+  CicoBuffers cico(of_side, is_group ? place_of(self_) : group_of(self_), few_rounds, Rounds::kFewestBanks,
+                   bank_bytes);
   cico.name_ranks(std::move(ranks));
   return cico;
 }
 
+/// Relaxed: the word stands for itself. A rank that is another number of calls ahead, or behind, is in no
+/// other call than this one was, or will be; and none is 256 calls ahead, for banks are fewer.
+void CicoGroups::enter(const CallNote& note) noexcept {
+  note_ = note;
+  ++entered_;
+  if (!calls_.empty())
+    calls_[static_cast<std::size_t>(self_)]->store(note.word() | (entered_ & 0xff),
+                                                   std::memory_order_relaxed);
+}
+
+void CicoGroups::check_calls() const {
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    const std::uint64_t word = calls_[rank]->load(std::memory_order_relaxed);
+    const CallNote its = CallNote::from_word(word);
+    if ((word & 0xff) != (entered_ & 0xff) || its == note_) continue;
+    if (its.family() == CallFamily::kTieredCico || note_.family() == CallFamily::kTieredCico)
+      throw DifferentCall(static_cast<int>(rank), its, note_, CallProgress::kMore);
+  }
+}
+
 TieredCicoExecutor::TieredCicoExecutor(CicoGroups& groups, const Call& call) : groups_(groups), call_(call) {
-  if (gathers()) {
+  if (is_barrier()) {
+    meet(groups_.group());
+  } else if (gathers()) {
     stage_ = Stage::kAcross;
     gather_across();
   } else {
@@ -122,6 +163,12 @@ void TieredCicoExecutor::gather_back() {
   note(groups_.group());
 }
 
+/// A rank that has met its group, and then one of each group, has met all.
+void TieredCicoExecutor::meet(CicoBuffers& cico) {
+  back_.emplace(cico, call_);
+  note(cico);
+}
+
 /// The next bytes of what a neighbour has gathered: blocks of one rank of each group.
 void TieredCicoExecutor::place(int neighbour, std::byte* packed, std::size_t bytes) {
   std::size_t& placed = placed_[static_cast<std::size_t>(neighbour)];
@@ -143,11 +190,11 @@ TieredCicoExecutor::State TieredCicoExecutor::advance() {
     switch (stage_) {
       case Stage::kInside:
         stage_ = Stage::kAcross;
-        begin_across();
+        is_barrier() ? meet(groups_.rail()) : begin_across();
         break;
       case Stage::kAcross:
-        stage_ = Stage::kBack;
-        gathers() ? gather_back() : begin_back();
+        stage_ = is_barrier() ? Stage::kDone : Stage::kBack;
+        if (!is_barrier()) gathers() ? gather_back() : begin_back();
         break;
       default:
         stage_ = Stage::kDone;
@@ -158,9 +205,10 @@ TieredCicoExecutor::State TieredCicoExecutor::advance() {
 
 int TieredCicoExecutor::awaited() const noexcept {
   const int self = groups_.self();
-  if (stage_ == Stage::kAcross && forth_) return groups_.rank_at(forth_->awaited(), groups_.place_of(self));
-  const int place = forth_ ? forth_->awaited() : back_ ? back_->awaited() : groups_.place_of(self);
-  return groups_.rank_at(groups_.group_of(self), place);
+  if (!forth_ && !back_) return self;
+  const int awaited = forth_ ? forth_->awaited() : back_->awaited();
+  return stage_ == Stage::kAcross ? groups_.rank_at(awaited, groups_.place_of(self))
+                                  : groups_.rank_at(groups_.group_of(self), awaited);
 }
 
 }  // namespace loom::device

@@ -138,5 +138,33 @@ TEST(LaneForm, TakesLittleForSmallCallsAndNoMoreThanACicoBufferForAny) {
     }
 }
 
+TEST(LaneForm, OfGroupsHasTwoBuffersThatLieApartAndTakesLessMemory) {
+  using device::Collective;
+  constexpr std::uint64_t kBanks = device::CicoBuffer::kBanks;
+  for (const int ranks : {4, 6, 64, 192})
+    for (const auto collective : {Collective::kAllreduce, Collective::kAllGather, Collective::kBarrier})
+      for (const std::size_t bytes : {8UL, 1UL << 12, 1UL << 16, 1UL << 30}) {
+        const device::Call call{.collective = collective, .count = bytes};
+        const LaneForm form = LaneForm::of(Algorithm::kTieredCico, call, ranks);
+        std::vector<std::byte> lane(form.bytes());
+        const device::GroupsPlace place = form.groups_in(lane.data());
+        const auto at = [&](const void* address) {
+          return static_cast<std::size_t>(static_cast<const std::byte*>(address) - lane.data());
+        };
+        EXPECT_EQ(at(place.group.flags), 0U);
+        EXPECT_GE(at(place.rail.flags), sizeof(device::RoundFlags));
+        EXPECT_GE(form.bytes_to_clear(), at(place.rail.flags) + sizeof(device::RoundFlags));
+        EXPECT_GE(at(place.group.banks), form.bytes_to_clear());
+        EXPECT_EQ(at(place.rail.banks), at(place.group.banks) + kBanks * form.bank_bytes);
+        EXPECT_EQ(at(place.rail.banks) + kBanks * form.rail_bank_bytes, form.bytes());
+        EXPECT_EQ(form.bank_bytes % device::kCacheLine, 0U);
+        EXPECT_EQ(form.rail_bank_bytes % device::kCacheLine, 0U);
+        EXPECT_LE(form.bytes(), sizeof(device::GroupsBuffer) + 48 * 1024);
+        if (ranks >= 64 && collective != Collective::kAllGather) {
+          EXPECT_LT(form.bytes(), LaneForm::of(Algorithm::kCico, call, ranks).bytes()) << bytes;
+        }
+      }
+}
+
 }  // namespace
 }  // namespace loom

@@ -140,6 +140,16 @@ TEST(Plan, GoesInGroupsOfCicoBuffersWhereManyRanksReduce) {
   EXPECT_NE(choice(Collective::kAllreduce, 4, 1 << 20).algorithm, Algorithm::kTieredCico);
   EXPECT_EQ(choice(Collective::kAllreduce, 4, 1 << 20, false, true, "allreduce:tiered_cico").algorithm,
             Algorithm::kTieredCico);
+  // A call that does not wait has no tiers, but groups.
+  const Conditions no_order{.shape = {64, 1, 64}, .tiers = 2, .groups = true},
+      in_order{.shape = {64, 1, 64}, .tiers = 2};
+  for (const Collective collective :
+       {Collective::kAllreduce, Collective::kReduce, Collective::kAllGather, Collective::kBarrier}) {
+    const std::size_t bytes = collective == Collective::kBarrier ? 0 : 8;
+    EXPECT_EQ(choose(no_order, collective, bytes, false).algorithm, Algorithm::kTieredCico)
+        << name_of(collective);
+    EXPECT_EQ(choose(in_order, collective, bytes, false).algorithm, Algorithm::kCico) << name_of(collective);
+  }
   // A broadcast goes down in tiers while it fits beside its flag; further where many ranks wait for one
   // cache.
   const auto bcast = [](std::size_t bytes, int in_cache) {

@@ -1,11 +1,12 @@
-// Reductions and all-gathers in groups of a host's ranks and between them: every result checked, in any order
-// of the ranks' steps and by threads.
+// Reductions, all-gathers and barriers in groups of a host's ranks and between them: every result checked, in
+// any order of the ranks' steps and by threads.
 #include "device/host/tiered_cico_executor.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -43,6 +44,7 @@ class GroupedHost {
 
   Tiers tiers;
   std::vector<std::unique_ptr<CicoGroups>> groups;
+  std::vector<std::atomic<int>> begun = std::vector<std::atomic<int>>(100);  ///< by call: how many ranks have
 
  private:
   std::vector<std::unique_ptr<GroupsBuffer>> memory_;
@@ -97,8 +99,15 @@ class CallsOfRank {
 
  private:
   bool gathers() const { return made_[nth_].collective == Collective::kAllGather; }
+  bool is_barrier() const { return made_[nth_].collective == Collective::kBarrier; }
   void begin() {
     const Made& made = made_[nth_];
+    host_.begun.at(nth_).fetch_add(1, std::memory_order_relaxed);
+    if (is_barrier()) {
+      executor_ = std::make_unique<TieredCicoExecutor>(*host_.groups[static_cast<std::size_t>(self_)],
+                                                       Call{.collective = made.collective});
+      return;
+    }
     if (gathers()) return begin_gather(made);
     const bool has_result = made.collective == Collective::kAllreduce || made.root == self_;
     in_.resize(made.count);
@@ -155,6 +164,11 @@ class CallsOfRank {
              .out_packer = made.packed ? &out_packer_ : nullptr});
   }
   void check() {
+    if (is_barrier()) {
+      ASSERT_EQ(host_.begun[nth_].load(std::memory_order_relaxed), host_.ranks())
+          << "rank " << self_ << " has left a barrier before all have come";
+      return;
+    }
     for (std::size_t i = 0; i < in_.size(); ++i)
       ASSERT_EQ(in_[i], value(nth_, self_, i)) << "an operand has changed";
     if (gathers()) {
@@ -188,6 +202,7 @@ std::vector<Made> calls(int ranks, std::size_t most) {
       made.push_back({collective, count, nth * 5 % ranks, nth % 2 == 1});
       ++nth;
     }
+    for (int i = 0; i < nth % 4; ++i) made.push_back({Collective::kBarrier, 0});
     // As long as the result of another, over all ranks.
     const std::size_t block = (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
     for (const auto& [in_place, packed] :
@@ -307,6 +322,36 @@ TEST(TieredCicoExecutor, NamesARankThatHasGivenUpOrIsInAnotherCall) {
   const int mate = host.groups[0]->rank_at(host.groups[0]->group_of(0), 1 - host.groups[0]->place_of(0));
   EXPECT_EQ(message(host, 0, made), "");
   EXPECT_EQ(message(host, mate, {Collective::kAllreduce, 200}), "in another call: 0");
+}
+
+TEST(CicoGroups, TellRanksThatAreInCallsOfWhichOneAloneGoesByGroups) {
+  constexpr int kRanks = 6;
+  const auto note = [](std::size_t bytes, CallFamily family) {
+    return CallNote(Collective::kAllreduce, family, bytes);
+  };
+  const CallNote grouped = note(100, CallFamily::kTieredCico), longer = note(1000, CallFamily::kCico);
+  GroupedHost host(kRanks, 3);
+  const auto finds = [&](int rank) -> int {
+    try {
+      host.groups[static_cast<std::size_t>(rank)]->check_calls();
+    } catch (const DifferentCall& other) {
+      EXPECT_EQ(other.mine(), rank == 4 ? longer : grouped);
+      EXPECT_EQ(other.its(), rank == 4 ? grouped : longer);
+      EXPECT_EQ(other.code(), rank == 4 ? ErrorCode::kMismatch : ErrorCode::kTruncated);
+      return other.peer();
+    }
+    return -1;
+  };
+  for (int turn = 0; turn < 300; ++turn) {  // the number of a call has 8 bits
+    for (int rank = 0; rank < kRanks; ++rank) {
+      host.groups[static_cast<std::size_t>(rank)]->enter(turn % 2 == 0 ? grouped : longer);
+      for (int other = 0; other < kRanks; ++other)
+        ASSERT_EQ(finds(other), -1) << "rank " << other << " is one call behind, or ahead";
+    }
+  }
+  for (int rank = 0; rank < kRanks; ++rank)
+    host.groups[static_cast<std::size_t>(rank)]->enter(rank == 4 ? longer : grouped);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(finds(rank), rank == 4 ? 0 : 4) << rank;
 }
 
 }  // namespace
