@@ -37,7 +37,8 @@ constexpr NamedCollective kCollectives[] = {{"barrier", Collective::kBarrier},
                                             {"bcast", Collective::kBroadcast},
                                             {"reduce", Collective::kReduce},
                                             {"allreduce", Collective::kAllreduce},
-                                            {"allgather", Collective::kAllGather}};
+                                            {"allgather", Collective::kAllGather},
+                                            {"scan", Collective::kScan}};
 
 constexpr std::pair<const char*, Way> kWays[] = {{"immediate", Way::kImmediate},
                                                  {"tiered", Way::kTiered},
@@ -55,6 +56,7 @@ bool can(Way way, Collective collective, std::size_t bytes, int ranks) {
   using loom::device::ImmediateArea;
   const std::size_t all =
       collective == Collective::kAllGather ? bytes * static_cast<std::size_t>(ranks) : bytes;
+  if (collective == Collective::kScan) return way == Way::kCico && all <= 16 << 20;
   switch (way) {
     case Way::kImmediate:
       return collective == Collective::kBroadcast || collective == Collective::kReduce

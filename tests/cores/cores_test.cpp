@@ -151,6 +151,20 @@ TEST(CoreWorld, CarriesEveryCallOfEveryWayAndPeer) {
     }
 }
 
+/// However many ranks there are, each reads about two messages: n - 1 chunks of operands, and n - 1 of its
+/// result.
+TEST(CoreWorld, FindsThatALongScanReadsTwoMessages) {
+  constexpr std::size_t kBytes = 64 * 1024;
+  for (const int ranks : {4, 16, 64}) {
+    World world(cores_of_ranks(machine("epyc-7763x2-nps4"), ranks));
+    LoomRanks all(world, tiers_of(world, 8));
+    const std::uint64_t lines = counts(all, Way::kCico, Collective::kScan, kBytes).most_lines;
+    EXPECT_GE(lines,
+              2 * (kBytes / 64) * static_cast<std::size_t>(ranks - 1) / static_cast<std::size_t>(ranks));
+    EXPECT_LE(lines, 2 * (kBytes / 64) + static_cast<std::size_t>(20 * ranks)) << ranks;
+  }
+}
+
 /// What loom's choice rests on (component/select/limits.cpp).
 TEST(CicoGroups, NeedLessFromThirtyTwoRanksOn) {
   for (const char* name : {"epyc-7763x2-nps4", "xeon-8480x2"})

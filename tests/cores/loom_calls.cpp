@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "device/host/cico_blocks_executor.hpp"
+#include "device/host/cico_scan_executor.hpp"
 #include "device/host/single_copy_executor.hpp"
 
 namespace loom::cores {
@@ -84,7 +85,8 @@ void LoomRanks::check(Collective collective, std::size_t count) const {
       for (std::size_t i = 0; i < count; ++i) {
         const std::size_t at = has_block_for_each(collective) ? rank * count + i : i;
         std::uint64_t expected = value(call_, from, at);
-        for (std::size_t other = 1; other < ranks && device::is_reduction(collective); ++other)
+        const std::size_t operands = collective == Collective::kScan ? rank + 1 : ranks;
+        for (std::size_t other = 1; other < operands && device::is_reduction(collective); ++other)
           expected += value(call_, other, at);
         if (buffers_[rank].out[from * count + i] != expected)
           throw Error(ErrorCode::kInternal, loom::format("Rank {} has a wrong result.", rank));
@@ -133,6 +135,8 @@ void LoomRanks::drive(int rank, Way way, const device::Call& call) {
     to_the_end(device::TieredCicoExecutor(*groups_[static_cast<std::size_t>(rank)], call));
   else if (call.collective == Collective::kBarrier)
     to_the_end(device::CicoBlocksExecutor(cico, call));
+  else if (call.collective == Collective::kScan)
+    to_the_end(device::CicoScanExecutor(cico, call));
   else
     to_the_end(device::CicoExecutor(cico, call, false));
 }

@@ -211,23 +211,47 @@ TEST_P(BlocksOf, ABarrierLetsNobodyPassBeforeAllHaveCome) {
 
 TEST_P(BlocksOf, ScansGoInOrderOfRankInPlaceAndNot) {
   run_ranks(GetParam(), [](CicoBuffers& cico, int self) {
-    for (const std::size_t count : {1UL, 7UL, 5000UL, 100'003UL})
+    for (const std::size_t count : {1UL, 7UL, 129UL, 5000UL, 100'003UL})
       for (const bool in_place : {false, true})
-        for (const auto collective : {Collective::kScan, Collective::kExscan}) {
-          // 1e17, -1e17, 1, 1, ...: any other order loses the ones.
-          const auto operand = [](int rank) { return rank == 0 ? 1e17 : rank == 1 ? -1e17 : 1.0; };
-          std::vector<double> in(count, operand(self)), out(count, in_place ? operand(self) : -3.0);
-          Call call{.collective = collective, .count = count, .type = Type::kDouble};
-          call.out = reinterpret_cast<std::byte*>(out.data());
-          call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
-          run(CicoScanExecutor(cico, call));
-          const int operands = self + (collective == Collective::kScan ? 1 : 0);
-          double expected = 0;
-          for (int rank = 0; rank < operands; ++rank) expected += operand(rank);
-          if (operands == 0) expected = in_place ? operand(self) : -3.0;
-          ASSERT_EQ(out, std::vector<double>(count, expected));
-        }
+        for (const bool two_shots : {false, true})
+          for (const auto collective : {Collective::kScan, Collective::kExscan}) {
+            // 1e17, -1e17, 1, 2, ...: any other order loses what is small.
+            const auto operand = [](int rank, std::size_t i) {
+              return rank == 0 ? 1e17 : rank == 1 ? -1e17 : 1.0 + static_cast<double>(i % 1009);
+            };
+            std::vector<double> in(count), out(count, -3.0);
+            for (std::size_t i = 0; i < count; ++i) in[i] = operand(self, i);
+            if (in_place) out = in;
+            Call call{.collective = collective, .count = count, .type = Type::kDouble};
+            call.out = reinterpret_cast<std::byte*>(out.data());
+            call.in = in_place ? call.out : reinterpret_cast<const std::byte*>(in.data());
+            run(CicoScanExecutor(cico, call, two_shots));
+            const int operands = self + (collective == Collective::kScan ? 1 : 0);
+            for (std::size_t i = 0; i < count; ++i) {
+              double expected = 0;
+              for (int rank = 0; rank < operands; ++rank) expected += operand(rank, i);
+              if (operands == 0) expected = in_place ? operand(self, i) : -3.0;
+              ASSERT_EQ(out[i], expected) << "rank " << self << ", element " << i << " of " << count;
+            }
+          }
   });
+}
+
+TEST(CicoScanExecutor, GoesInTwoShotsWhereEveryRankWouldReadMuch) {
+  const auto two_shots = [](int ranks, std::size_t bytes, bool few_rounds = false) {
+    std::vector<CicoBuffer> buffers(static_cast<std::size_t>(ranks));
+    std::vector<CicoBuffer*> all;
+    for (CicoBuffer& buffer : buffers) all.push_back(&buffer);
+    return CicoScanExecutor::goes_in_two_shots(CicoBuffers(all, 0, few_rounds), bytes);
+  };
+  EXPECT_FALSE(two_shots(3, 1 << 30));
+  EXPECT_FALSE(two_shots(4, 2048));
+  EXPECT_TRUE(two_shots(4, 4096));
+  EXPECT_FALSE(two_shots(64, 128));
+  EXPECT_TRUE(two_shots(64, 256));
+  EXPECT_FALSE(two_shots(8, 512 * 1024, true));
+  EXPECT_TRUE(two_shots(8, 1024 * 1024, true));
+  EXPECT_TRUE(two_shots(16, 64 * 1024, true));
 }
 
 TEST_P(BlocksOf, AReduceScatterMayHaveUnequalParts) {

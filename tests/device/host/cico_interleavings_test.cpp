@@ -26,8 +26,8 @@ struct Made {
   Collective collective;
   std::size_t count;  ///< elements of a message, or of the shortest block
   int root = 0;
-  bool single_copy = false;
-  bool in_place = false;  ///< of reductions
+  bool second_way = false;  ///< by single copy; a scan in two shots
+  bool in_place = false;    ///< of reductions
 };
 
 /// Elements that rank `from` sends to rank `to`, where blocks are listed.
@@ -61,6 +61,12 @@ bool has_block_of_each(Collective collective) {
          collective == Collective::kGather || collective == Collective::kGatherV ||
          collective == Collective::kAllGatherV || collective == Collective::kAllToAllV ||
          collective == Collective::kAllToAllW;
+}
+bool is_scan(Collective collective) {
+  return collective == Collective::kScan || collective == Collective::kExscan;
+}
+bool has_second_way(Collective collective) {
+  return SingleCopyExecutor::takes(collective) || is_scan(collective);
 }
 /// Only the root sends; only the root receives.
 bool is_from_root(Collective collective) {
@@ -140,9 +146,9 @@ class Walker {
     }
     call.count = made.count;
     call.type = Type::kInt32;
-    if (made.collective == Collective::kScan || made.collective == Collective::kExscan)
-      executor_.emplace(std::make_unique<CicoScanExecutor>(cico_, call));
-    else if (made.single_copy)
+    if (is_scan(made.collective))
+      executor_.emplace(std::make_unique<CicoScanExecutor>(cico_, call, made.second_way));
+    else if (made.second_way)
       executor_.emplace(std::make_unique<SingleCopyExecutor>(cico_, pids_, call));
     else
       executor_.emplace(std::make_unique<CicoExecutor>(cico_, call));
@@ -260,16 +266,16 @@ TEST(CicoInterleavings, AreRightInEveryOrderOfRounds) {
   std::size_t states = 0;
   for (const bool few_rounds : {false, true})
     for (const Collective collective : kAll)
-      for (const bool single_copy : {false, true}) {
-        if (single_copy && !SingleCopyExecutor::takes(collective)) continue;
-        const bool in_place = collective <= Collective::kReduceScatter;
+      for (const bool second_way : {false, true}) {
+        if (second_way && !has_second_way(collective)) continue;
+        const bool in_place = collective <= Collective::kReduceScatter || is_scan(collective);
         // Two calls use the banks at once; the one between them has another root.
-        const std::vector<Made> calls = {{collective, 9000, 0, single_copy},
+        const std::vector<Made> calls = {{collective, 9000, 0, second_way},
                                          {Collective::kBroadcast, 5000, 1, false},
-                                         {collective, 3000, 1, single_copy, in_place}};
+                                         {collective, 3000, 1, second_way, in_place}};
         states += explore(2, few_rounds, calls);
-        const std::vector<Made> fewer = {{collective, 4000, 0, single_copy, in_place},
-                                         {collective, 700, 2, single_copy}};
+        const std::vector<Made> fewer = {{collective, 4000, 0, second_way, in_place},
+                                         {collective, 700, 2, second_way}};
         states += explore(3, few_rounds, fewer);
       }
   EXPECT_GT(states, 1000U);
@@ -288,10 +294,11 @@ TEST(CicoInterleavings, AreRightInRandomOrdersOnUpToNineRanks) {
         continue;
       }
       const Collective collective = kAll[random() % std::size(kAll)];
-      calls.push_back({collective, 1 + random() % (many_banks ? 500 : 12'000),
-                       static_cast<int>(random() % static_cast<unsigned>(ranks)),
-                       random() % 2 == 0 && SingleCopyExecutor::takes(collective),
-                       random() % 2 == 0 && collective <= Collective::kReduceScatter});
+      calls.push_back(
+          {collective, 1 + random() % (many_banks ? 500 : 12'000),
+           static_cast<int>(random() % static_cast<unsigned>(ranks)),
+           random() % 2 == 0 && has_second_way(collective),
+           random() % 2 == 0 && (collective <= Collective::kReduceScatter || is_scan(collective))});
     }
     World world(ranks, seed % 2 == 0, calls, many_banks ? 16 : CicoBuffer::kBanks);
     // A rank that is chosen goes on for some rounds, so that ranks get as far ahead of others as they can.
