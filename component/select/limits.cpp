@@ -57,6 +57,9 @@ constexpr std::size_t kFewHosts = 8;
 // 1 Gbit/s, where the cut would be at 32 KiB. There it is for broadcasts between few hosts of several ranks
 // (two to six virtual hosts).
 constexpr std::size_t kRooted = 64 * kKiB, kBroadcastOfSeveral = 32 * kKiB;
+// Between three and more hosts of different numbers of ranks (three to five of 1 to 4; 1 and 10 Gbit/s and
+// without a limit). Without one, the fallback component is up to 1.5 times as fast where a reduce begins.
+constexpr std::size_t kReducedByFlatChain = 256 * kKiB;
 // And allreduces by dbt, between more than few hosts where hier carries none.
 constexpr std::size_t kReducedByDbt = 128 * kKiB;
 // dbt packs a buffer that is not contiguous in one piece.
@@ -108,7 +111,14 @@ std::size_t least_between_hosts(Collective collective, const Conditions& conditi
   const auto ring_from = [&](std::size_t kib) {
     return std::clamp(kib * kKiB / 4 * hosts, kib * kKiB, any_ring);
   };
-  if (shape.ranks_per_host == 0) return any_ring;
+  if (shape.ranks_per_host == 0) {
+    // The chain is the flat ring. A peer's tree crosses the link of some host several times.
+    const std::size_t chain = collective == Collective::kBroadcast ? kRooted : kReducedByFlatChain;
+    const bool rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
+    return rooted && hosts > 2 && hosts <= kFewHosts
+               ? std::clamp(ring_size(shape) * kBytesPerStep / 2, chain, any_ring)
+               : any_ring;
+  }
   switch (collective) {
     case Collective::kBroadcast:
       return shape.ranks > shape.hosts && hosts <= kFewHosts ? kBroadcastOfSeveral : kRooted;

@@ -251,7 +251,12 @@ TEST(Plan, TakesRingsForSmallerMessagesTheFewerTheHosts) {
   EXPECT_EQ(plan(Collective::kReduceScatter, three, (128 << 10) / 6 + 1), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kAllreduce, three, 255 << 10), Algorithm::kFallback);
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kAllreduce}) {
-    EXPECT_EQ(plan(collective, unequal, (512 << 10) - 1), Algorithm::kFallback);
+    const std::size_t from = collective == Collective::kBroadcast ? 64 << 10
+                             : collective == Collective::kReduce  ? 256 << 10
+                                                                  : 512 << 10;
+    EXPECT_EQ(plan(collective, unequal, from - 1), Algorithm::kFallback);
+    EXPECT_EQ(plan(collective, unequal, from), Algorithm::kRing);
+    EXPECT_EQ(plan(collective, {3, 2, 0}, (512 << 10) - 1), Algorithm::kFallback) << "two hosts";
     EXPECT_EQ(plan(collective, many_unequal, 6 << 20), Algorithm::kFallback);
     EXPECT_EQ(plan(collective, many_unequal, 7 << 20), Algorithm::kRing);
   }
@@ -285,7 +290,7 @@ TEST(Plan, TakesDbtBetweenSmallSizesAndThoseWhereRingsHaveMoreBandwidth) {
   EXPECT_EQ(plan(Collective::kAllreduce, many, 32 << 20), Algorithm::kDbt);
   EXPECT_EQ(plan(Collective::kAllreduce, many, 64 << 20), Algorithm::kRing);
   EXPECT_EQ(plan(Collective::kReduceScatterV, many, 1 << 20), Algorithm::kFallback);
-  EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kFallback);
+  EXPECT_EQ(plan(Collective::kBroadcast, unequal, 64 << 10), Algorithm::kRing);
 
   EXPECT_TRUE(suits_dbt({14, 7, 2}));
   EXPECT_FALSE(suits_dbt(six));
