@@ -26,29 +26,12 @@ struct coll_loom_packed_request {
 typedef struct coll_loom_packed_request coll_loom_packed_request_t;
 OBJ_CLASS_DECLARATION(coll_loom_packed_request_t);
 
-static int pack_piece(const struct coll_loom_piece* piece, char* to) {
-  opal_convertor_t convertor;
-  OBJ_CONSTRUCT(&convertor, opal_convertor_t);
-  int error = opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &piece->type->super,
-                                                       piece->count, piece->address, 0, &convertor);
-  for (size_t done = 0; error == OPAL_SUCCESS && done < piece->bytes;) {
-    struct iovec part = {.iov_base = to + done, .iov_len = piece->bytes - done};
-    uint32_t parts = 1;
-    size_t bytes = part.iov_len;
-    if (opal_convertor_pack(&convertor, &part, &parts, &bytes) < 0 || bytes == 0) error = OMPI_ERROR;
-    done += bytes;
-  }
-  OBJ_DESTRUCT(&convertor);
-  return error == OPAL_SUCCESS ? OMPI_SUCCESS : MPI_ERR_OTHER;
-}
-
 static int pack_blocks(struct coll_loom_wrapper* wrapper) {
   struct coll_loom_packed_request* self = (struct coll_loom_packed_request*)wrapper;
-  int error = OMPI_SUCCESS;
-  for (int block = 0; block < self->blocks && error == OMPI_SUCCESS; ++block)
+  for (int block = 0; block < self->blocks; ++block)
     if (self->packed[block].piece.bytes > 0)
-      error = pack_piece(&self->packed[block].piece, self->packed[block].packed);
-  return error;
+      coll_loom_pack(&self->packed[block].piece, self->packed[block].packed);
+  return OMPI_SUCCESS;
 }
 
 /* An element of `bytes` bytes in a row, that far behind its address. NULL: there is no memory. */

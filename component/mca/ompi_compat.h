@@ -36,6 +36,10 @@
 #error "loom knows Open MPI 4.1, 5.0 and 6.0"
 #endif
 
+/* A convertor that goes on after a part may do so at the wrong place, where the blocks of a type lie at no
+ * multiples of its elements (seen in 5.0.7). Where the pieces of memory are, it says rightly. */
+#define COLL_LOOM_CONVERTORS_LOSE_THEIR_PLACE (OMPI_MAJOR_VERSION == 5)
+
 /* Counts in the signatures of collectives. */
 #if OMPI_MAJOR_VERSION < 6
 typedef int coll_loom_count_t;

@@ -50,12 +50,15 @@ static bool find_pieces(struct coll_loom_cursor* cursor) {
   return pieces > 0;
 }
 
-static void unpack_by_pieces(struct coll_loom_cursor* cursor, const char* packed, uint64_t bytes) {
+static void move_by_pieces(struct coll_loom_cursor* cursor, char* packed, uint64_t bytes) {
   while (bytes > 0) {
-    if (cursor->next == cursor->pieces && !find_pieces(cursor)) return; /* more than there is room for */
+    if (cursor->next == cursor->pieces && !find_pieces(cursor)) return; /* more than there is, or room for */
     struct iovec* const piece = &cursor->piece[cursor->next];
     const size_t length = bytes < piece->iov_len ? bytes : piece->iov_len;
-    memcpy(piece->iov_base, packed, length);
+    if (cursor->packs)
+      memcpy(packed, piece->iov_base, length);
+    else
+      memcpy(piece->iov_base, packed, length);
     packed += length;
     bytes -= length;
     piece->iov_base = (char*)piece->iov_base + length;
@@ -69,7 +72,7 @@ static void move(void* context, int block, void* packed, uint64_t bytes) {
   struct coll_loom_cursor* cursor = &((struct coll_loom_packing*)context)->cursors[block];
   char* at = packed;
   if (cursor->goes_by_pieces) {
-    unpack_by_pieces(cursor, packed, bytes);
+    move_by_pieces(cursor, packed, bytes);
     return;
   }
   while (bytes > 0) {
@@ -148,6 +151,24 @@ static bool needs_packing(const struct coll_loom_blocks* blocks, bool listed) {
   return false;
 }
 
+static void make_cursor(struct coll_loom_cursor* cursor, const struct coll_loom_piece* piece, bool packs) {
+  cursor->address = piece->address;
+  cursor->count = piece->bytes == 0 ? 0 : piece->count;
+  cursor->type = piece->type;
+  cursor->packs = packs;
+  cursor->goes_by_pieces =
+      COLL_LOOM_CONVERTORS_LOSE_THEIR_PLACE || (!packs && has_long_elements(piece->type));
+}
+
+void coll_loom_pack(const struct coll_loom_piece* piece, char* packed) {
+  struct coll_loom_cursor cursor;
+  struct coll_loom_packing packing = {.cursors = &cursor, .blocks = 1};
+  make_cursor(&cursor, piece, true);
+  coll_loom_cursors_begin(&packing);
+  move(&packing, 0, packed, piece->bytes);
+  coll_loom_cursors_end(&packing);
+}
+
 static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_packing* packing,
                          const struct coll_loom_blocks* blocks, bool packs) {
   packing->blocks = blocks->number;
@@ -155,12 +176,7 @@ static void make_cursors(struct coll_loom_operands* operands, struct coll_loom_p
   packing->cursors = take_room(operands, sizeof *packing->cursors * (size_t)blocks->number);
   for (int block = 0; block < blocks->number; ++block) {
     const struct coll_loom_piece piece = coll_loom_piece_of(blocks, block);
-    struct coll_loom_cursor* cursor = &packing->cursors[block];
-    cursor->address = piece.address;
-    cursor->count = piece.bytes == 0 ? 0 : piece.count;
-    cursor->type = piece.type;
-    cursor->packs = packs;
-    cursor->goes_by_pieces = !packs && has_long_elements(piece.type);
+    make_cursor(&packing->cursors[block], &piece, packs);
   }
 }
 

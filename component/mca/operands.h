@@ -15,8 +15,7 @@ struct coll_loom_cursor {
   size_t count;
   struct ompi_datatype_t* type;
   bool packs;
-  bool goes_by_pieces; /* where these bytes belong comes from Open MPI, and not from its convertor's unpacking
-                        */
+  bool goes_by_pieces;   /* where the bytes lie comes from Open MPI; its convertor does not move them */
   unsigned kept, taken;  /* of one that packs: bytes of `element` */
   unsigned pieces, next; /* of one that goes by pieces: how many there are, and the one that is next */
   bool has_all_pieces;   /* there are no further ones */
@@ -56,6 +55,8 @@ struct coll_loom_piece {
   bool contiguous;
 };
 struct coll_loom_piece coll_loom_piece_of(const struct coll_loom_blocks* blocks, int block);
+/* All bytes of a block, one after the other. */
+void coll_loom_pack(const struct coll_loom_piece* piece, char* packed);
 
 /* Where the data of each side of a move lies on this rank; if a side is in place, on the other side. each:
  * the blocks of a side that has one for each peer. Returns whether a side is in place. */
