@@ -55,9 +55,10 @@ static void note_failure(struct coll_loom_module* self, int result) {
   if (self->error == OMPI_SUCCESS || result == LOOM_ERR_REVOKED) self->error = coll_loom_error_class(result);
 }
 
+/* The error first: whoever sees that the communicator is broken returns it. */
 void coll_loom_break(struct coll_loom_module* self, int result) {
-  __atomic_store_n(&self->state, COLL_LOOM_BROKEN, __ATOMIC_RELEASE);
   note_failure(self, result);
+  __atomic_store_n(&self->state, COLL_LOOM_BROKEN, __ATOMIC_RELEASE);
 }
 
 int coll_loom_failed(struct coll_loom_module* self, int result) {

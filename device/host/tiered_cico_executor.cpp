@@ -63,20 +63,24 @@ CicoBuffers CicoGroups::make(const std::vector<GroupsPlace>& places, Side side, 
 /// Relaxed: the word stands for itself. A rank that is another number of calls ahead, or behind, is in no
 /// other call than this one was, or will be; and none is 256 calls ahead, for banks are fewer.
 void CicoGroups::enter(const CallNote& note) noexcept {
-  note_ = note;
   ++entered_;
   if (!calls_.empty())
     calls_[static_cast<std::size_t>(self_)]->store(note.word() | (entered_ & 0xff),
                                                    std::memory_order_relaxed);
 }
 
+/// Reads this rank's own word, too: another thread may be entering a call.
 void CicoGroups::check_calls() const {
+  if (calls_.empty()) return;
+  const auto word_of = [&](std::size_t rank) { return calls_[rank]->load(std::memory_order_relaxed); };
+  const std::uint64_t mine = word_of(static_cast<std::size_t>(self_));
+  const CallNote note = CallNote::from_word(mine);
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
-    const std::uint64_t word = calls_[rank]->load(std::memory_order_relaxed);
+    const std::uint64_t word = word_of(rank);
     const CallNote its = CallNote::from_word(word);
-    if ((word & 0xff) != (entered_ & 0xff) || its == note_) continue;
-    if (its.family() == CallFamily::kTieredCico || note_.family() == CallFamily::kTieredCico)
-      throw DifferentCall(static_cast<int>(rank), its, note_, CallProgress::kMore);
+    if ((word & 0xff) != (mine & 0xff) || its == note) continue;
+    if (its.family() == CallFamily::kTieredCico || note.family() == CallFamily::kTieredCico)
+      throw DifferentCall(static_cast<int>(rank), its, note, CallProgress::kMore);
   }
 }
 

@@ -96,7 +96,6 @@ class CicoGroups {
   CicoBuffers group_, rail_;
   std::vector<std::atomic<std::uint64_t>*> calls_;  ///< by rank
   std::uint64_t entered_ = 0;                       ///< calls
-  CallNote note_;                                   ///< of the last one
 };
 
 class TieredCicoExecutor {
