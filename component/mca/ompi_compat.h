@@ -40,6 +40,10 @@
  * multiples of its elements (seen in 5.0.7). Where the pieces of memory are, it says rightly. */
 #define COLL_LOOM_CONVERTORS_LOSE_THEIR_PLACE (OMPI_MAJOR_VERSION == 5)
 
+/* What Open MPI's Fortran bindings put around a request's req_free reads the request afterwards: its own are
+ * in a list, and keep their memory (seen in 6.0.0rc2). */
+#define COLL_LOOM_FREED_REQUESTS_ARE_READ (OMPI_MAJOR_VERSION == 6)
+
 /* Counts in the signatures of collectives. */
 #if OMPI_MAJOR_VERSION < 6
 typedef int coll_loom_count_t;
