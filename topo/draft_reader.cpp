@@ -1,6 +1,7 @@
 #include "topo/draft_reader.hpp"
 
 #include "base/format.hpp"
+#include "topo/pci_ids.hpp"
 
 namespace loom::topo {
 
@@ -39,6 +40,17 @@ void DraftReader::add_row(pugi::xml_node element, GpuInfo& gpu, const C2cLinks& 
     xml_.fail(element,
               loom::format("this GPU has more than {} rows of C2C links, the limit.", kMostLinkRows));
   gpu.c2c.push_back(row);
+}
+
+void DraftReader::name_bridges() {
+  std::vector<bool> leads(draft_.nodes.size());
+  for (std::size_t id = draft_.nodes.size(); id-- > 0;) {  // children before their parents
+    Node& node = draft_.nodes[id];
+    const bool is_switch = node.kind() == NodeKind::kPciSwitch;
+    if (is_switch && !leads[id] && !is_bridge(*node.pci)) node.pci->class_code = kClassPciBridge;
+    if (node.parent != kNoNode && (leads[id] || !is_switch))
+      leads[static_cast<std::size_t>(node.parent)] = true;
+  }
 }
 
 void DraftReader::number() {

@@ -27,6 +27,9 @@ class DraftReader {
   void add_row(pugi::xml_node element, GpuInfo& gpu, const NvLinks& row) const;
   void add_row(pugi::xml_node element, GpuInfo& gpu, const C2cLinks& row) const;
 
+  /// With loom's rules, of all nodes: a switch of another class that leads to no GPU or NIC, since what stood
+  /// there was passed over, gets the class of a bridge. Else it would be none when it is read again.
+  void name_bridges();
   /// number_gpus, with a note.
   void number();
 

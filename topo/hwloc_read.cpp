@@ -44,19 +44,6 @@ class HwlocReader : DraftReader {
   }
 
  private:
-  /// hwloc's <object type="Bridge"> of any class is a switch. In NCCL's XML, as loom reads it, one that leads
-  /// to no GPU or NIC must have the class of a bridge.
-  void name_bridges() {
-    std::vector<bool> leads(draft_.nodes.size());
-    for (std::size_t id = draft_.nodes.size(); id-- > 0;) {  // children before their parents
-      Node& node = draft_.nodes[id];
-      const bool is_switch = node.kind() == NodeKind::kPciSwitch;
-      if (is_switch && !leads[id] && !is_bridge(*node.pci)) node.pci->class_code = kClassPciBridge;
-      if (node.parent != kNoNode && (leads[id] || !is_switch))
-        leads[static_cast<std::size_t>(node.parent)] = true;
-    }
-  }
-
   template <class Visit>
   void walk(pugi::xml_node root, Visit visit) {
     int depth = 0;

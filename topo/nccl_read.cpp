@@ -33,6 +33,7 @@ class NcclReader : DraftReader {
     read_tree(root);
     if (draft_.nodes.empty()) xml_.fail(root, "it has no <cpu>.");
     number();
+    if (model_ != Model::kNccl) name_bridges();
     sort_depth_first(draft_);
     return build(std::move(draft_), model_);
   }
